@@ -68,7 +68,6 @@ def test_there_are_commands() -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), LINES)
-@pytest.mark.sampled(2)
 def test_convkit_accepts(page: str, line: str) -> None:
     assert refusal(line) is None, page
 

@@ -76,7 +76,6 @@ def shapes(right: Path) -> dict[str, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("number", range(len(MUTATIONS)))
-@pytest.mark.sampled(2)
 def test_every_fault_changes_the_ir_and_says_where(
     number: int, right: Path, shapes: dict, tmp_path: Path
 ) -> None:

@@ -89,7 +89,6 @@ def mutated(number: int, package: Path, shapes: dict) -> tuple | None:
 
 
 @pytest.mark.parametrize("number", range(len(MUTATIONS)))
-@pytest.mark.sampled(2)
 def test_every_fault_changes_the_program_and_says_where(
     number: int, package: Path, shapes: dict
 ) -> None:

@@ -55,7 +55,6 @@ def test_the_set_is_large_recent_and_halved() -> None:
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report.name)
-@pytest.mark.sampled(2)
 def test_each_model_runs_on_its_example(report: Report, tmp_path: Path) -> None:
     path = report.write(tmp_path)
     for right in report.right.values():

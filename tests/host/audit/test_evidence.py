@@ -227,7 +227,6 @@ def no_card(members: dict[str, bytes]) -> None:
         no_bundle,
     ],
 )
-@pytest.mark.sampled(2)
 def test_forged_evidence_is_refused_by_both(
     place: Path, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
 ) -> None:

@@ -46,7 +46,6 @@ def test_a_draft_for_every_known_architecture_loads_without_a_doubt(architecture
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", FAMILIES)
-@pytest.mark.sampled(2)
 def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_path):
     import torch
     import transformers

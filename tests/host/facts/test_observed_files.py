@@ -147,7 +147,6 @@ def test_nothing_changed_is_up_to_date(made: tuple[Path, RunOutcome]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(READ))
-@pytest.mark.sampled(2)
 def test_a_changed_file_is_a_reason_to_run(folder: Path, name: str) -> None:
     path = folder / "recipes" / name
     status = path.stat()

@@ -117,7 +117,6 @@ def test_a_program_is_named_alike_wherever_a_recipe_is(made: Path) -> None:
         (turned, "link:latest changed"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_another_answer_runs_the_stages_again(
     folder: Path, change: Callable[[Path], object], named: str
 ) -> None:

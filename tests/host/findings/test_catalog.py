@@ -30,7 +30,6 @@ def test_every_code_in_use_is_in_the_catalog() -> None:
 
 
 @pytest.mark.parametrize("code", CATALOG)
-@pytest.mark.sampled(2)
 def test_every_code_in_the_catalog_is_in_use_and_explained(code: str) -> None:
     assert code[0] in CATALOG.families
     made = any(f'"{code}"' in text for text in SOURCES.values())

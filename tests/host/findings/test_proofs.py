@@ -61,7 +61,6 @@ def test_a_code_that_can_lead_has_a_proof_or_needs_none() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(CLAIMS))
-@pytest.mark.sampled(2)
 def test_every_check_of_a_cause_says_whether_it_is_proven(code: str) -> None:
     places = [
         path.relative_to(PACKAGE).as_posix()

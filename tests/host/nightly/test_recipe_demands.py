@@ -193,7 +193,6 @@ def test_a_looser_limit_on_the_score_is_red_until_it_is_accepted(simulation: Sim
     [("evaluate.metric", "f1", "case"), ("evaluate.labels", "other", "case"),
      ("goals", None, "tolerance"), ("verify.skip", ["padded"], "case")],
 )  # fmt: skip
-@pytest.mark.sampled(2)
 def test_another_task_or_no_goal_is_red(
     simulation: Simulation, path: str, value: object, kind: str
 ) -> None:
@@ -208,7 +207,6 @@ def test_another_task_or_no_goal_is_red(
      ("targets.ort.export", {"opset": 20}, "ort export.opset: (absent) -> 20"),
      ("bench", {"threads": 64}, "the recipe's bench.threads: (absent) -> 64")],
 )  # fmt: skip
-@pytest.mark.sampled(2)
 def test_another_build_of_a_target_or_other_timings_are_to_be_accepted(
     simulation: Simulation, path: str, value: object, message: str
 ) -> None:

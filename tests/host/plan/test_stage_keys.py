@@ -298,7 +298,6 @@ def test_no_key_of_a_recipe_changes_without_another_outcome_s_key(key):
     ("target", "key", "value"),
     [(target, key, value) for target, listed in OF_A_TARGET.items() for key, value in listed],
 )
-@pytest.mark.sampled(2)
 def test_no_key_of_a_target_changes_without_another_outcome_s_key(target, key, value):
     of_ort, of_coreml = ("package", "shared_buffers"), ("states", "images")
     few = dict.fromkeys(of_ort, "ort") | dict.fromkeys(of_coreml, "program")

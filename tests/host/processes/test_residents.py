@@ -284,7 +284,6 @@ def test_another_users_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("message", [b"", b"{", b'{"what": "other"}', b"[]"])
-@pytest.mark.sampled(2)
 def test_a_resident_survives_what_it_does_not_understand(kept: Kept, message: bytes) -> None:
     kept.used()
     pid = kept.state.pid

@@ -229,7 +229,6 @@ for number in range(100000):
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.11, 0.17, 0.23])
-@pytest.mark.sampled(2)
 def test_a_kill_at_any_moment_leaves_only_whole_objects(
     store: Store, tmp_path: Path, delay: float
 ) -> None:

@@ -230,7 +230,6 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("kind", TRANSLATIONS)
-@pytest.mark.sampled(2)
 def test_an_operation_s_translation_computes_what_the_evaluator_computes(kind: str) -> None:
     values = IMAGE if kind in IMAGES else X
     body = IMAGES.get(kind) or CASES[kind]

@@ -136,7 +136,6 @@ def model_of(kind: str, given: np.ndarray, constants: list, option: object) -> b
 
 
 @pytest.mark.parametrize("kind", CASES)
-@pytest.mark.sampled(2)
 def test_an_operator_s_translation_computes_what_litert_computes(kind, tmp_path):
     given, *_ = CASES[kind]
     given = np.ascontiguousarray(given, np.float32)

@@ -43,7 +43,6 @@ def reduction(
 @pytest.mark.parametrize(
     ("axes", "keep"), [([-1], False), ([1, 2], True), ([0], False), (None, False), (None, True)]
 )
-@pytest.mark.sampled(2)
 def test_a_reduction_is_that_of_onnxruntime(
     tmp_path: Path, operator: str, opset: int, axes: list[int] | None, keep: bool
 ) -> None:

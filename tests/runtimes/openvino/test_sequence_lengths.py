@@ -52,7 +52,6 @@ def write(file: Path, operator: str, direction: str, *, from_sizes: bool = False
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("operator", GATES)
-@pytest.mark.sampled(2)
 def test_a_layer_ends_where_its_sequence_does(
     operator: str, direction: str, tmp_path: Path
 ) -> None:

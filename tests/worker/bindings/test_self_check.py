@@ -121,7 +121,6 @@ def test_the_model_that_was_verified_passes(
         ("Div (sum, sum)", False, "case one, output mixed: max_abs"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_other_results_and_swapped_inputs_fail(
     tmp_path: Path,
     check: Callable[[Path], tuple[int, str]],
@@ -160,7 +159,6 @@ def test_nan_fails_whatever_the_limit(
         ("output\tplace", "output\tother", "other"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_an_index_that_is_not_understood_fails(
     tmp_path: Path, check: Callable[[Path], tuple[int, str]], before: str, after: str, says: str
 ) -> None:

@@ -34,7 +34,6 @@ def build():
     ("cell", "options", "sort"),
     [("GRU", "bidirectional=True", False), ("LSTM", "", False), ("RNN", "", True)],
 )
-@pytest.mark.sampled(2)
 def test_the_last_state_of_a_packed_sequence_is_exported(tmp_path, cell, options, sort):
     code = CODE.format(cell=cell, options=options, sort=sort)
     lengths = tensor("lengths", "batch", dtype="int64")

@@ -41,7 +41,6 @@ def test_frontier_gives_the_allclose_excess_of_every_rtol(pair, rtols):
 @pytest.mark.parametrize(
     "shape", ["noise", "proportional", "constant", "concave", "zeros", "equal"]
 )
-@pytest.mark.sampled(2)
 def test_frontier_over_many_chunks(shape):
     random = np.random.default_rng(0)
     reference = random.normal(size=200_000)

@@ -29,7 +29,6 @@ print(*opened.found(), sep="\\n")
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-@pytest.mark.sampled(2)
 def test_what_something_unseen_may_read_counts(load, tmp_path):
     code, top = tmp_path / "code", tmp_path / "data"
     code.mkdir()

@@ -71,7 +71,6 @@ KINDS = ("listing", "modified", "matches", "exists", "variable", "unseen")
 
 
 @pytest.mark.parametrize(("body", "expected"), READING.values(), ids=READING)
-@pytest.mark.sampled(2)
 def test_what_is_asked_in_other_ways_is_recorded(tmp_path, data, body, expected):
     names = [name.format(data=data) for name in expected]
     asked = found(tmp_path, body.format(data=str(data)), KINDS)

@@ -60,7 +60,6 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("call", PROGRAMS.values(), ids=PROGRAMS)
-@pytest.mark.sampled(2)
 def test_what_a_program_reads_is_recorded(data, call):
     reads = 'READS = \'import os; print(end=open(os.environ["WHERE"] + "/w.txt").read())\''
     body = f"import os, subprocess, sys\n{reads}\ndef build(): return {call}"

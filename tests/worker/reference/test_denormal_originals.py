@@ -104,7 +104,6 @@ ORDINARY = {
 
 
 @pytest.mark.parametrize("body", ORDINARY.values(), ids=ORDINARY)
-@pytest.mark.sampled(2)
 def test_ordinary_models_raise_no_alarm(tmp_path: Path, body: str) -> None:
     assert findings_of(tmp_path, body) == []
 

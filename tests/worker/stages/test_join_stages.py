@@ -156,7 +156,6 @@ def test_a_part_that_returns_nan_is_no_agreement(tmp_path):
         ("once = {0}(next) flat = {0}(once)", "'cell.note' gets a"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_an_activation_is_applied_once(tmp_path, activation, returned, told):
     cell = CELL.replace("flat = Sigmoid(next)", returned.format(activation))
     graphs = {"whole": whole().replace("Sigmoid", activation), "cell": cell}

@@ -152,7 +152,6 @@ class TestTheReference:
         ("wrong", "code"), [({"mean": (), "std": ()}, "C521"), ({"channels": "bgr"}, "C522")]
     )
     @pytest.mark.parametrize("with_files", [True, False])
-    @pytest.mark.sampled(2)
     def test_wrong_constants_are_named_with_and_without_files(
         self,
         wrong: dict[str, Any],

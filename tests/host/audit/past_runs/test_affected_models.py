@@ -97,7 +97,6 @@ def test_a_question_that_means_nothing_is_refused(home: Home, asked: str) -> Non
 
 @pytest.mark.parametrize("specifier", ["==1.21.*", ">=1.21", "<1.30", "!=1.21.0", "==2.13.0"])
 @pytest.mark.parametrize("name", ["onnxruntime", "torch", "python", "onnx"])
-@pytest.mark.sampled(2)
 def test_it_finds_what_a_search_of_every_record_finds(
     home: Home, name: str, specifier: str
 ) -> None:

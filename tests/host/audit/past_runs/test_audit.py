@@ -42,7 +42,6 @@ def test_an_untouched_run_is_intact(finished: RunOutcome) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.sampled(2)
 def test_one_flipped_byte_in_any_file_is_named(folder: Path, name: str) -> None:
     assert audit_folder(folder).exit_code == 0
     flip_byte(folder / name)
@@ -54,7 +53,6 @@ def test_one_flipped_byte_in_any_file_is_named(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.sampled(2)
 def test_a_deleted_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
     answer = audit_folder(folder)

@@ -41,7 +41,6 @@ def test_sealed_again_without_a_change_it_is_intact(accepted: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("seed", range(2 * len(CONTRADICTORY)))
-@pytest.mark.sampled(2)
 def test_each_contradiction_is_named(accepted: Path, tmp_path: Path, seed: int) -> None:
     folder = copy_run(accepted, tmp_path / "copy")
     done = forge(folder, seed, CONTRADICTORY)

@@ -108,7 +108,6 @@ def test_an_unsigned_run_says_so(finished: RunOutcome) -> None:
 
 
 @pytest.mark.parametrize("seed", range(len(CONSISTENT) + len(CONTRADICTORY)))
-@pytest.mark.sampled(2)
 def test_every_forgery_of_a_signed_run_is_named(copy: Path, policy: Policy, seed: int) -> None:
     done = forge(copy, seed, (*CONSISTENT, *CONTRADICTORY))
     answer = audited(copy, policy)

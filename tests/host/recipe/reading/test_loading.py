@@ -82,7 +82,6 @@ class TestMalformedRecipes:
     @pytest.mark.parametrize(
         "loader", [yaml_document._LOADER, yaml.SafeLoader], ids=["libyaml", "pyyaml"]
     )
-    @pytest.mark.sampled(2)
     def test_the_problem_is_named_with_its_place(self, row: Malformed, loader, monkeypatch):
         monkeypatch.setattr(yaml_document, "_LOADER", loader)
         (problem,) = problems_of(row.text)

@@ -38,7 +38,6 @@ def test_words_between_code_spans_are_not_keys() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(set(keys(recipe_schema()))))
-@pytest.mark.sampled(2)
 def test_every_key_is_named(key: str) -> None:
     assert key in named_keys(PAGE)
 

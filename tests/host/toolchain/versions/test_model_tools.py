@@ -90,7 +90,6 @@ def test_with_provides_an_import_that_has_another_name(tools):
         ("from utils.layers import Block", "net.py:1: imports utils.layers, which is neither"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_what_cannot_be_had_is_said_with_its_line_and_the_fix(code, says, tools):
     with pytest.raises(UsageError) as caught:
         tools(code)

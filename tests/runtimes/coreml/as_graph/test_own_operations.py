@@ -82,7 +82,6 @@ def test_a_right_program_has_no_cause() -> None:
         ({"bias": False}, "N403", "first", "first.bias"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_the_operation_is_named(changes: dict, code: str, node: str, says: str) -> None:
     finding = searched(chosen(**changes))[0]
     assert (finding.code, finding.place.node) == (code, node)

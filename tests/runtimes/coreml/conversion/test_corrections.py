@@ -119,7 +119,6 @@ def test_it_matches_torch(name: str, place: int) -> None:
         lambda x: x / (1 + x.std()) + x.var(1, keepdim=True),
     ],
 )
-@pytest.mark.sampled(2)
 def test_programs_of_torchscript_name_no_overloads(function: Function) -> None:
     assert not differs(function, Decided)
 

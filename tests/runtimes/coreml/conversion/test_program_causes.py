@@ -78,7 +78,6 @@ def test_a_right_program_has_no_cause(module: ContractModule) -> None:
         ({"last.bias": np.linspace(-1, 1, 8).astype(np.float32)}, "N403", "y", "last.bias"),
     ],
 )
-@pytest.mark.sampled(2)
 def test_the_cause_is_named_in_the_program_s_words(
     module: ContractModule, changes: dict, code: str, node: str, says: str
 ) -> None:

@@ -51,7 +51,6 @@ def region(shape: tuple[int, ...], dtype: str) -> Region:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.sampled(2)
 def test_no_kind_fails(shape: tuple[int, ...], dtype: str) -> None:
     place = region(shape, dtype)
     made = {

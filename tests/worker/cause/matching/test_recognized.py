@@ -210,7 +210,6 @@ def test_what_a_node_makes_of_a_value_is_told_only_if_it_reads_the_value() -> No
         ),
     ],
 )
-@pytest.mark.sampled(2)
 def test_what_the_end_of_a_place_lacks_is_fitted(
     found: np.ndarray, expected: np.ndarray, text: str
 ) -> None:

@@ -41,7 +41,6 @@ def given(layer: torch.nn.RNNBase, lengths: list[int]) -> tuple[torch.Tensor, to
 @pytest.mark.parametrize("lengths", [[6, 4, 1], [2, 6, 3]])
 @pytest.mark.parametrize("name", LAYERS)
 @torch.no_grad()
-@pytest.mark.sampled(2)
 def test_outputs_and_states_are_torchs(name: str, lengths: list[int]) -> None:
     torch.manual_seed(0)
     module = Packing(LAYERS[name](), is_sorted=lengths[0] == max(lengths)).eval()

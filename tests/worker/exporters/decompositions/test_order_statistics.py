@@ -48,7 +48,6 @@ def test_matches_torch(kind: str, dim: int, keepdim: bool) -> None:
 @pytest.mark.parametrize("kind", ["plain", "missing", "infinite"])
 @pytest.mark.parametrize("how", ["linear", "lower", "higher", "nearest", "midpoint"])
 @pytest.mark.parametrize("q", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0])
-@pytest.mark.sampled(2)
 def test_quantiles(kind: str, how: str, q: float) -> None:
     x = _values(kind)
     for dim in (0, -1, None):

@@ -57,7 +57,6 @@ class Applied(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", KEPT)
-@pytest.mark.sampled(1)
 def test_it_is_what_the_module_computes_at_other_sizes(name: str) -> None:
     module = Applied(KEPT[name])
     program = trace(module, [torch.randn(4, 32)], CONTRACT, None)

@@ -73,7 +73,6 @@ OPEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", OPEN)
-@pytest.mark.sampled(2)
 def test_an_open_number(name: str) -> None:
     class Called(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -307,7 +307,6 @@ def check(case: Case, steps: float) -> None:
 
 
 @pytest.mark.parametrize("case", FLOAT_CASES, ids=name_of)
-@pytest.mark.sampled(2)
 def test_float32(case: Case) -> None:
     check(case, steps=40)
 
@@ -315,7 +314,6 @@ def test_float32(case: Case) -> None:
 # coremltools compares a float16 range's length with a number that float16 cannot hold.
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 @pytest.mark.parametrize("case", FLOAT_CASES, ids=name_of)
-@pytest.mark.sampled(2)
 def test_float16(case: Case) -> None:
     # The inference computes in float16 throughout; the evaluator rounds once. The bound is for the
     # inference.

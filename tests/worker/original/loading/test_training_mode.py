@@ -48,7 +48,6 @@ def test_a_module_that_computes_otherwise_in_training_is_named(tmp_path, change,
 @pytest.mark.parametrize(
     "change", ["model.eval()", "model.train()", "model.eval()[0].train()"], ids=str
 )
-@pytest.mark.sampled(2)
 def test_a_mode_that_changes_nothing_or_is_that_of_a_new_model_is_left_alone(tmp_path, change):
     assert not found(tmp_path, change)
 

@@ -59,7 +59,6 @@ def asked(tmp_path, monkeypatch, body):
 
 
 @pytest.mark.parametrize("body", WRONG.values(), ids=WRONG)
-@pytest.mark.sampled(2)
 def test_what_the_moment_decides_is_named_with_its_line(tmp_path, monkeypatch, body):
     finding = asked(tmp_path, monkeypatch, body)
     assert (finding.code, finding.severity, finding.place.source) == ("N303", "error", "timed.py:8")

@@ -268,7 +268,7 @@ def test_an_untyped_operator_of_another_domain_is_named():
         prepare(ir.from_onnx_text(text))
 
 
-def external_model(folder, elements=4096):
+def external_model(folder, elements=16384):
     weights = np.linspace(-1, 1, elements, dtype=np.float32)
     model = ir.from_onnx_text(
         model_text("y = Mul(x, w)", "float[N] x", "float[N] y", "float[1] w = {1}")

@@ -72,7 +72,6 @@ def relative(found: np.ndarray, wanted: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.sampled(2)
 def test_it_is_quantized_as_its_float32_twin(low, tmp_path: Path, kind: str) -> None:
     source, dtype = low
     given = [{"x": case["x"].astype(NUMPY[dtype])} for case in feeds()]

@@ -64,7 +64,6 @@ def test_nothing_is_kept_where_nothing_need_be(tmp_path: Path) -> None:
         ((2,), ("layer.2.dense",)),
     ],
 )
-@pytest.mark.sampled(2)
 def test_the_spoilt_modules_are_kept_and_no_more(tmp_path: Path, rough, patterns) -> None:
     source = write(four_layers(rough), tmp_path)
     kept = choose_kept(source, PER_TENSOR, cases_of(source), {"h3": {"cosine": 0.995}}, None, EXACT)

@@ -53,7 +53,6 @@ def run(model: Path, feed) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("quantization", KINDS, ids=IDS)
-@pytest.mark.sampled(2)
 def test_all_off_is_float32_and_all_on_is_the_quantized_model(tmp_path: Path, quantization) -> None:
     source, made = both(tmp_path, quantization)
     (case,) = feeds(count=1, seed=8)
@@ -83,7 +82,6 @@ def test_one_switched_on_is_the_model_with_the_others_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("quantization", KINDS, ids=IDS)
-@pytest.mark.sampled(2)
 def test_weights_are_known_whatever_operator_uses_them(tmp_path: Path, quantization) -> None:
     source, made = both(tmp_path, quantization)
     found = {weight.name.split("_")[0]: weight for weight in quantized_weights(load_model(made))}

@@ -37,7 +37,6 @@ def test_every_operator_is_covered() -> None:
 
 
 @pytest.mark.parametrize("name", list(simulated_graphs.GRAPHS))
-@pytest.mark.sampled(2)
 def test_it_computes_what_onnxruntime_computes(name: str, tmp_path: Path) -> None:
     """Within what rounding in float32 may change, and where onnxruntime keeps denormal numbers."""
     model = simulated_graphs.parsed(name)

@@ -147,7 +147,6 @@ def sessions():
 @pytest.mark.parametrize("op", list(ELEMENTWISE))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=finite16, z=finite16)
-@pytest.mark.sampled(2)
 def test_arithmetic_is_that_of_the_low_type_to_the_bit(sessions, op, dtype, x, z):
     """One operation in float32 on float16 values, rounded once, is the correctly rounded one (p >=
     2q + 2).
@@ -163,7 +162,6 @@ def test_arithmetic_is_that_of_the_low_type_to_the_bit(sessions, op, dtype, x, z
 @pytest.mark.parametrize("op", list(UNARY))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(x=finite16)
-@pytest.mark.sampled(2)
 def test_functions_are_rounded_once(sessions, op, dtype, x):
     (found,) = sessions(f"y = {op}(x)", dtype, "float[N, M] x").run(None, {"x": x})
     with np.errstate(all="ignore"):

@@ -16,7 +16,6 @@ class Halves(torch.nn.Module):
 
 @pytest.mark.parametrize("until", [60.0, -1.0])
 @pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.sampled(2)
 def test_the_axis_is_given_up_and_no_other(until, order):
     axes = (Axis("batch", 1, 2, 4), Axis("sequence", 7, 31, 62))[::order]
     contract = Contract(

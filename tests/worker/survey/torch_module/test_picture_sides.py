@@ -75,7 +75,6 @@ class Either(nn.Module):
         (Either(), ("batch", 3, 224, 224), 2),
     ],
 )
-@pytest.mark.sampled(1)
 def test_sides_are_fixed_or_open_each_by_its_own_rule(module, shape, batch):
     loaded = LoadedModel(module.eval(), "a module")
     start = first_run(loaded, ModuleTrials(loaded, 30.0))

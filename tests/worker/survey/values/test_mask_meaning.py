@@ -106,7 +106,6 @@ GRAPH = """g (float[batch,sequence] x, {type}[batch,sequence] mask) => (float[ba
 @pytest.mark.parametrize("kind", ["bool", "int64", "float"])
 @pytest.mark.parametrize("nothing", ["-10000.0", "-inf"])
 @pytest.mark.parametrize(("negated", "padding"), [("Identity", 1), ("Not", 0)])
-@pytest.mark.sampled(2)
 def test_a_files_masks_have_a_meaning(
     tmp_path: Path, kind: str, nothing: str, negated: str, padding: int
 ) -> None:
