@@ -285,8 +285,7 @@ class Causes:
         if outcome.ending == "timed_out":
             return f"it was stopped after {seconds:g} s"
         if answer is None or answer.outcome != "done":
-            why = answer.error if answer is not None else outcome.ending.replace("_", " ")
-            return str(why)
+            return outcome.why
         return answer
 
     def _request(
