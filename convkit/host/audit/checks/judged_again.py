@@ -231,17 +231,25 @@ def _output(
     asked = recipe.targets[target.name]
     limits = limits_for(recipe, asked, output.output, None)
     given = limits_of(tolerance_for(recipe, asked, output.output, None))
-    if output.limits != limits:
+    if output.limits not in (limits, _before_scores(limits)):
         subset = output.limits and output.limits.items() <= given.items()
-        if not subset and output.limits != again().get((case, output.output)):
+        judged = again().get((case, output.output)) if not subset else None
+        if not subset and output.limits not in (judged, _before_scores(judged)):
             yield f"judged by {_limits(output.limits)}, but the recipe says {_limits(limits)}"
             return
-        limits = output.limits
+    limits = output.limits
     found = [each for each in problems(output.metrics, limits) if each.kind != "empty"]
     if output.passed and found:
         yield f"recorded as passed, but {found[0].message}"
     if not output.passed and not problems(output.metrics, limits):
         yield "recorded as failed, but its figures are within the tolerance"
+
+
+def _before_scores(limits: dict[str, float] | None) -> dict[str, float] | None:
+    """Return limits as they were before labels could follow scores, which only widens them."""
+    if limits is None:
+        return None
+    return {name: limit for name, limit in limits.items() if name != "by_scores"}
 
 
 def _limits(limits: dict[str, float]) -> str:

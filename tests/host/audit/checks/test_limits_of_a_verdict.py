@@ -47,3 +47,12 @@ def test_limits_that_rounding_widened_are_those_of_the_recorded_rounding() -> No
     assert complaints(recorded("typical", WIDENED, text=text, rounded=rounded)) == []
     (complaint,) = complaints(recorded("typical", WIDENED, text=text))
     assert "judged by nrmse 0.04" in complaint
+
+
+def test_labels_may_have_been_judged_before_they_followed_scores() -> None:
+    text = RECIPE_TEXT.replace("  tolerance: {max_abs: 1.0e-4, cosine: 0.99999}\n", "  seed: 0\n")
+    text = text.replace("dtype: float32, shape: [batch, sequence, 384]", "dtype: int64, shape: [4]")
+    for limits in ({"agreement": 1.0}, {"agreement": 1.0, "by_scores": 0.5}):
+        assert complaints(recorded("typical", limits, text=text)) == []
+    (complaint,) = complaints(recorded("typical", {"agreement": 1.0, "by_scores": 0.9}, text=text))
+    assert "judged by agreement 1, by_scores 0.9" in complaint
