@@ -12,7 +12,6 @@ import torch._export.utils as torch_utils
 from torch.fx import Node
 
 from convkit.worker.exporters.decompositions import (
-    angles,
     bags,
     counted_values,
     elementary,
@@ -30,6 +29,7 @@ from convkit.worker.exporters.decompositions import (
     windows,
 )
 from convkit.worker.exporters.decompositions.functions import (
+    angles,
     bessel_functions,
     polynomials,
     special_functions,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from convkit.worker.exporters.decompositions.angles import angle
 from convkit.worker.exporters.decompositions.decomposition_table import decomposed
+from convkit.worker.exporters.decompositions.functions.angles import angle
 
 _NUMBERS = (0.0, -0.0, 1.5, -2.5, 1e-30, -3e20, torch.inf, -torch.inf, torch.nan)
 
