@@ -48,9 +48,9 @@ _LINGER_SECONDS = 10.0
 # Clocks that are only slewed stay within this of the monotonic clock, in the time of a stage.
 _SET_BACK_SECONDS = 1.0
 _LONGEST_EVENT_BYTES = 64 * 1024
-# The parts of an answer that contain a tool's own text.
 # POSIX's own form, which needs no table of time zones.
 UTC = "UTC0"
+# The parts of an answer that contain a tool's own text.
 _TEXTS = ("error", "traceback", "findings")
 
 

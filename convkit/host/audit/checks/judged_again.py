@@ -231,10 +231,10 @@ def _output(
     asked = recipe.targets[target.name]
     limits = limits_for(recipe, asked, output.output, None)
     given = limits_of(tolerance_for(recipe, asked, output.output, None))
-    if output.limits not in (limits, _before_scores(limits)):
-        subset = output.limits and output.limits.items() <= given.items()
-        judged = again().get((case, output.output)) if not subset else None
-        if not subset and output.limits not in (judged, _before_scores(judged)):
+    subset = output.limits and output.limits.items() <= given.items()
+    if not subset and output.limits not in (limits, _before_scores(limits)):
+        judged = again().get((case, output.output))
+        if output.limits not in (judged, _before_scores(judged)):
             yield f"judged by {_limits(output.limits)}, but the recipe says {_limits(limits)}"
             return
     limits = output.limits

@@ -113,8 +113,8 @@ class TorchReplay:
 
     @property
     def _is_unchecked(self) -> bool:
-        """Whether it is a recurrent layer: torch's kernels read as many weights as they are told,
-        of the shapes that they are told, without looking what there is, which ends the process.
+        """Whether it is a recurrent layer: torch's kernels read as many weights as its arguments
+        say, of the shapes that these say, without looking what there is, which ends the process.
         """
         return "num_layers" in self._bound
 

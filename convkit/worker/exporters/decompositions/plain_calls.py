@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from convkit.worker.exporters.decompositions.counted_values import repeated_indices
+
 # The ranks of what torch's exporter takes for attention: [batch, heads, positions, width].
 _RANK = 4
 _Question = Callable[..., bool]
@@ -187,8 +189,7 @@ def _repeated(
     """`x.repeat_interleave` with `output_size`, which torch's exporter does not take."""
     if output_size is None:
         return NotImplemented
-    ends = repeats.cumsum(0)
-    places = (torch.arange(output_size).unsqueeze(-1) >= ends).sum(-1)
+    places = repeated_indices(repeats, output_size=output_size)
     return x.flatten()[places] if dim is None else x.index_select(dim, places)
 
 

@@ -128,7 +128,7 @@ def test_one_index_for_all_in_place_of_a_computed_one_is_named(fixed: int) -> No
 
 
 def test_recurrent_layers_are_called_as_they_were() -> None:
-    """Their kernels read past the end of what is smaller than they are told."""
+    """Their kernels read past the end of what is smaller than their arguments say."""
 
     class Last(torch.nn.Module):
         def __init__(self) -> None:
