@@ -18,7 +18,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale attack benchmark measured check-measured canary faults finding-examples reports axe fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu test-processors test-other-processor lint types unit plan ui docs pictures bench bench-targets bench-optimum bench-scale attack benchmark measured check-measured canary faults finding-examples operators reports axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -121,6 +121,10 @@ $(VENV)-olive/.test: $(VENV)/bin/uv
 # What people report in public trackers, scored; REPORTS='nearest_*' runs a part of it.
 reports: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m reports $(if $(REPORTS),$(foreach name,$(REPORTS),'$(name)'))
+
+# Torch's own samples of its operators, converted for every runtime and compared; OPERATORS='fft.*' runs a part of it.
+operators: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m operators $(if $(OPERATORS),$(foreach name,$(OPERATORS),'$(name)'))
 
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test

@@ -10,10 +10,10 @@ TESTS = Path(__file__).parent
 
 
 def add_helper_folders() -> None:
-    """Make every helper importable, and `faults` and `reports`, the packages among the tests."""
+    """Make every helper importable, and `faults`, `operators` and `reports`, the packages among the tests."""
     known = set(sys.path)
     for folder, folders, _ in os.walk(TESTS):
         # Packages are imported from their parent's folder; `sitecustomize` acts where it is found.
-        folders[:] = sorted(set(folders) - {"__pycache__", "emulation", "faults", "reports"})
+        folders[:] = sorted(set(folders) - {"__pycache__", "emulation", "faults", "operators", "reports"})
         if folder not in known:
             sys.path.append(folder)

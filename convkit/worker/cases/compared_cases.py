@@ -19,6 +19,7 @@ from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scor
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
 from convkit.worker.cases.plain_rows import is_beyond_low_types
 from convkit.worker.cases.values.padding_masks import output_padding
+from convkit.worker.metrics.score_steps import Steps, find_steps
 
 # What a search for precision does not try.
 _LEFT_OUT = (is_at_decisions, is_of_plain_rows, is_of_sweep)
@@ -29,8 +30,8 @@ class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
     meaningless (see `compare`). `contract` says which outputs are sets of rows, `scored` has the
     scores of outputs that are places of equal ones, `are_open` which elements depend on the
-    order of equal ones. `only_finite`: no limit applies but that the
-    outputs are finite where the original's are.
+    order of equal ones, `steps` which labels are steps of a score. `only_finite`: no limit applies
+    but that the outputs are finite where the original's are.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -40,6 +41,7 @@ class JudgedCase:
     scored: Mapping[str, ScoredPlaces] = dataclasses.field(default_factory=dict)
     only_finite: bool = False
     are_open: Mapping[str, np.ndarray] | None = None
+    steps: Mapping[str, Steps] | None = None
 
 
 def ladder_cases(
@@ -53,11 +55,13 @@ def ladder_cases(
     known of the others, so a search need not try them; a verification does. `low` is the type that
     the cases are to judge.
     """
-    return {
+    found = {
         case.name: _judged(reference, contract, case, low, copies=copies)
         for case in read_cases(reference).cases
         if case.kind == "ladder" and not any(left_out(case.name) for left_out in _LEFT_OUT)
     }
+    steps = find_steps(each.expected for each in found.values())
+    return {name: dataclasses.replace(each, steps=steps) for name, each in found.items()}
 
 
 def plain_cases(reference: Path, contract: Contract, low: LowType | None) -> dict[str, JudgedCase]:

@@ -13,6 +13,7 @@ import numpy as np
 from convkit.protocol.contract import Contract, DataAxis, TensorSpec
 from convkit.protocol.messages import RowMetrics, TensorMetrics, UnmatchedRow
 from convkit.worker.metrics.row_matching import match_rows
+from convkit.worker.metrics.score_steps import Steps, find_steps
 from convkit.worker.metrics.scored_labels import scored_share
 from convkit.worker.metrics.tensor_metrics import as_float64, compare, largest_difference
 
@@ -35,13 +36,16 @@ def compare_outputs(
     padding: Callable[[str], np.ndarray | None] = _unpadded,
     *,
     nan_agrees: bool = False,
+    steps: Mapping[str, Steps] | None = None,
 ) -> tuple[TensorMetrics, ...]:
     """Return how each of the original's outputs differs in the candidate, which may lack some.
 
     `padding` returns the positions at which an output is meaningless (see `compare`). Outputs along
     a data axis are compared on the rows that both models return; `TensorMetrics.rows` has the rest.
-    An empty set has no error. With `nan_agrees`, NaN on both sides agrees, but not in sets.
+    An empty set has no error. With `nan_agrees`, NaN on both sides agrees, but not in sets. `steps`
+    are the labels that are steps of a score, as far as more than this case shows it.
     """
+    known = find_steps([reference]) if steps is None else steps
     sets = _sets(contract, reference, candidate)
 
     def measured(name: str) -> TensorMetrics:
@@ -51,7 +55,7 @@ def compare_outputs(
         found = compare(name, reference[name], candidate[name], hidden, nan_agrees=nan_agrees)
         if found.mismatch is not None or not found.agreement < 1:
             return found
-        scored = scored_share(name, reference, candidate, hidden)
+        scored = scored_share(name, reference, candidate, hidden, known.get(name))
         return dataclasses.replace(found, scored=scored)
 
     return tuple(measured(name) for name in reference if name in candidate)

@@ -1,5 +1,5 @@
 """Labels that follow from scores which the model returns as well: places of the largest scores, in
-order, and whether a score is above a threshold.
+order, and steps of a score.
 """
 
 import functools
@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from convkit.worker.metrics.score_steps import Steps
 from convkit.worker.metrics.tensor_metrics import as_float64
 
 Tensors = Mapping[str, np.ndarray]
 # Returns places of scores.
 Places = Callable[[np.ndarray], np.ndarray]
-# Says of each label whether it is what some scores, of the original's shape, choose.
-Follows = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # With fewer classes than this, one is left out of none.
 _FEWEST_CLASSES = 2
@@ -22,11 +21,15 @@ _MOST_SORTED = 1 << 22
 
 
 def scored_share(
-    output: str, reference: Tensors, candidate: Tensors, padding: np.ndarray | None
+    output: str,
+    reference: Tensors,
+    candidate: Tensors,
+    padding: np.ndarray | None,
+    steps: Steps | None = None,
 ) -> float:
     """Return the share of an output's labels that are not the original's, but what the candidate's
     own scores choose, which another output holds; 0 if the original's labels do not follow from
-    the scores of any.
+    the scores of any. `steps` are known from the original's other cases.
     """
     labels, chosen = reference[output], candidate[output]
     if labels.shape != chosen.shape or labels.dtype.kind not in "iub" or not labels.size:
@@ -34,13 +37,18 @@ def scored_share(
     counted = np.ones(labels.shape, dtype=bool)
     if padding is not None:
         counted &= ~padding.reshape(padding.shape + (1,) * (labels.ndim - padding.ndim))
+
+    def share(are_chosen: np.ndarray) -> float:
+        return float((are_chosen & (labels != chosen) & counted).sum() / max(1, counted.sum()))
+
+    if steps is not None and (found := candidate.get(steps.scores)) is not None:
+        return share(steps.follows(found, chosen)) if found.size == chosen.size else 0.0
     for name, scores in reference.items():
         found = candidate.get(name)
         if found is None or found.shape != scores.shape or scores.dtype.kind not in "fV":
             continue
-        for follows in _choices(as_float64(scores), labels):
-            right = follows(as_float64(found), chosen) & (labels != chosen) & counted
-            return float(right.sum() / max(1, counted.sum()))
+        for places in _choices(as_float64(scores), labels):
+            return share(places(as_float64(found)) == chosen)
     return 0.0
 
 
@@ -53,38 +61,13 @@ def chosen_along(scores: np.ndarray, labels: np.ndarray) -> int | None:
     return None
 
 
-def _choices(scores: np.ndarray, labels: np.ndarray) -> Iterator[Follows]:
+def _choices(scores: np.ndarray, labels: np.ndarray) -> Iterator[Places]:
     """Yield what makes these labels of these scores."""
-    if not scores.size or not np.isfinite(scores).all():
-        return
-    if labels.dtype.kind == "b":
-        for sign in (1, -1):
-            if (follows := _above(sign * scores, labels, sign)) is not None:
-                yield follows
+    if labels.dtype.kind == "b" or not scores.size or not np.isfinite(scores).all():
         return
     for places in _places(scores, labels.shape):
         if np.array_equal(places(scores), labels):
-            yield functools.partial(_are_at, places)
-
-
-def _are_at(places: Places, found: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    return places(found) == chosen
-
-
-def _above(scores: np.ndarray, labels: np.ndarray, sign: int) -> Follows | None:
-    """Return what compares scores with the threshold that separates these; None if none does."""
-    if scores.size != labels.size or labels.all() or not labels.any():
-        return None
-    rows = scores.reshape(labels.shape)
-    below, above = float(rows[~labels].max()), float(rows[labels].min())
-    if not below < above:
-        return None
-
-    def follows(found: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        moved = sign * found.reshape(chosen.shape)
-        return np.where(chosen, moved > below, moved < above)
-
-    return follows
+            yield places
 
 
 def _places(scores: np.ndarray, shape: tuple[int, ...]) -> Iterator[Places]:

@@ -90,7 +90,7 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
     }
     settled = with_settled(typed, case.expected, case.scored)
     judged = with_open(settled, case.expected, case.are_open)
-    return compare_outputs(case.contract, case.expected, judged, case.padding.get)
+    return compare_outputs(case.contract, case.expected, judged, case.padding.get, steps=case.steps)
 
 
 def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:

@@ -19,6 +19,7 @@ from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
 from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding
 from convkit.worker.survey.sizes.smallest_for_all_values import running_with_all_values
+from convkit.worker.survey.sizes.unread_sizes import without_unread
 from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
 from convkit.worker.survey.torch_module.example_run import example_run
@@ -95,6 +96,8 @@ def survey_module(
     if BATCH in start.sizes and not _is_open(found, BATCH):
         why = why_fixed(loaded, start, trials)
         found = dataclasses.replace(found, notes=(*found.notes, why))
+    if example is not None:
+        found = without_unread(found, trials)
     found = unequal_at_padding(found, trials, attention_in_parts())
     found = within_domains(found, trials)
     decided = decided_by_rounding(found.contract, found.samples, trials, clock)

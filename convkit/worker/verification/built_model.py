@@ -41,6 +41,7 @@ from convkit.worker.job_context import Context
 from convkit.worker.metrics.case_agreement import compare_cases
 from convkit.worker.metrics.lost_information import Spread, measure_spread
 from convkit.worker.metrics.row_sets import compare_outputs, largest_output_difference
+from convkit.worker.metrics.score_steps import Steps, find_steps
 from convkit.worker.metrics.tensor_metrics import compare, largest_difference
 from convkit.worker.pre_and_postprocessing.result_metrics import result_metrics
 from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedError, Runnable
@@ -72,6 +73,7 @@ class BuiltModel:
         self._context = context
         self._layout = layout
         self._low = low_type_of(request.precision)
+        self._steps: Mapping[str, Steps] = {}
         self.spreads: list[Spread] = []
         self.results: list[ResultMetrics] = []
 
@@ -79,6 +81,7 @@ class BuiltModel:
         """Run the ladder within the budget; return metrics in its order, and omitted cases."""
         limited = self._budget.seconds is not None
         order = running_order([case.name for case in cases]) if limited else range(len(cases))
+        self._steps = find_steps(self.expected(case.name) for case in cases)
         measured: dict[int, CaseMetrics] = {}
         omitted: list[OmittedCase] = []
         for done, place in enumerate(order):
@@ -118,7 +121,12 @@ class BuiltModel:
         outputs = {**with_open(settled, expected, are_open)}
         padding = {name: self.padding(feeds, name) for name in expected}
         metrics = compare_outputs(
-            self._contract, expected, outputs, padding.get, nan_agrees=case.passes_nan
+            self._contract,
+            expected,
+            outputs,
+            padding.get,
+            nan_agrees=case.passes_nan,
+            steps=self._steps,
         )
         self.results += result_metrics(self._contract, case.name, expected, outputs)
         unpadded: list[UnpaddedMetrics] = []

@@ -6,6 +6,7 @@ import pytest
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.metrics.limits import is_within
 from convkit.worker.metrics.row_sets import compare_outputs
+from convkit.worker.metrics.score_steps import find_steps
 
 SCORES = np.random.default_rng(0).normal(size=(16, 12, 9)).astype(np.float32)
 # Close enough for most places to stay, and far enough for some to move.
@@ -102,3 +103,48 @@ def test_the_only_label_may_follow_the_scores():
     assert (metrics.agreement, metrics.scored) == (0.0, 1.0)
     assert is_within(metrics, {"agreement": 1.0, "by_scores": 0.5})
     assert not is_within(metrics, {"agreement": 1.0})
+
+
+EDGES = np.array([-0.5, 0.0, 0.5, 1.0])
+
+
+def between_edges(scores):
+    return np.digitize(scores, EDGES).astype(np.int64)
+
+
+@pytest.mark.parametrize("choice", [between_edges, lambda scores: -between_edges(scores)])
+def test_labels_may_be_steps_of_a_score(choice):
+    metrics = measured(choice(SCORES), choice(OFF))
+    assert 0 < metrics.scored == pytest.approx(1 - metrics.agreement)
+    skipped = choice(OFF) + 2 * (choice(OFF) != choice(SCORES))
+    assert measured(choice(SCORES), skipped).scored < metrics.scored
+
+
+def test_a_single_label_shows_no_edge_but_other_cases_do():
+    """One row with one label: that it may be another is only known from rows on both sides."""
+    contract = Contract(
+        (), (TensorSpec("labels", "bool", (1,)), TensorSpec("scores", "float32", (1,))), ()
+    )
+
+    def outputs(score):
+        return {"labels": np.array([score > 0]), "scores": np.array([score], np.float32)}
+
+    cases = [outputs(score) for score in (0.02, -0.03, 0.5, -2.0)]
+    alone, _ = compare_outputs(contract, outputs(0.02), outputs(-0.01))
+    known, _ = compare_outputs(contract, outputs(0.02), outputs(-0.01), steps=find_steps(cases))
+    assert (alone.scored, known.scored) == (0.0, 1.0)
+    far, _ = compare_outputs(
+        contract,
+        outputs(0.5),
+        {"labels": np.array([False]), "scores": np.array([0.4], np.float32)},
+        steps=find_steps(cases),
+    )
+    assert far.scored == 0.0, "the label is not what its own score has"
+
+
+def test_labels_that_do_not_rise_with_a_score_are_no_steps_of_it():
+    cases = [{"labels": np.array([0, 1, 0]), "scores": np.array([0.1, 0.2, 0.3])}]
+    assert find_steps(cases) == {}
+    rising = [{"labels": np.array([0, 1, 2]), "scores": np.array([0.1, 0.2, 0.3])}]
+    assert find_steps(rising)["labels"].scores == "scores"
+    assert find_steps([*rising, *cases]) == {}

@@ -30,6 +30,8 @@ from convkit.worker.survey.torch_module.picture_sides import with_open_side
 from convkit.worker.survey.values.index_ranges import FEW
 
 _AXES_OF_COLUMNS = 2
+# So many numbers of both signs tell their deviation, which is another if it is so many times 1.
+_MANY, _FAR = 8, 10.0
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
 _OTHERS = (Draw("other"), Draw("third"))
 
@@ -135,6 +137,34 @@ def _from_example(
         yield {**usual, **within, **{name: own[name] for name in names}}
 
 
+def _fractions_like(value: torch.Tensor) -> Sample:
+    """Return a sample of numbers like an example's: within their range if they have one sign, as
+    pixels and variances do, otherwise normal, with a mean and a deviation of 0 and 1 unless many
+    numbers say that theirs are far from that.
+    """
+    usual = Sample("normal", (0.0, 1.0))
+    numbers = value.detach().double()
+    numbers = numbers[numbers.isfinite()]
+    if not numbers.numel():
+        return usual
+    low, high, mean = map(float, (numbers.min(), numbers.max(), numbers.mean()))
+    if numbers.numel() == 1 and low:
+        return Sample("uniform", tuple(map(_brief, sorted((low / 2, 2 * low)))))
+    if low == high:
+        return usual
+    if low >= 0 or high <= 0:
+        return Sample("uniform", (_brief(low), _brief(high)))
+    deviation = float(numbers.std())
+    is_usual = abs(mean) <= deviation and 1 / _FAR <= deviation <= _FAR
+    if is_usual or numbers.numel() < _MANY:
+        return usual
+    return Sample("normal", (_brief(mean), _brief(deviation)))
+
+
+def _brief(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
 def _notes_of_files(samples: Mapping[str, Sample], reason: str) -> tuple[str, ...]:
     names = [name for name, sample in samples.items() if sample.kind == "file"]
     return (only_with_example(names, reason),) if names else ()
@@ -216,7 +246,7 @@ def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
     if "mask" in name and value.dim() > 1:
         return Sample("padding_mask")
     if value.is_floating_point():
-        return Sample("normal", (0.0, 1.0))
+        return _fractions_like(value)
     if value.dtype == torch.bool:
         return Sample("integers", (0.0, 2.0))
     if loaded.facts.vocabulary is not None and name.endswith("input_ids"):

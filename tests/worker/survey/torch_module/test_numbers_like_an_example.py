@@ -1,0 +1,67 @@
+"""Numbers are drawn as an example has them, and sizes beyond which nothing is read are fixed."""
+
+import pytest
+import torch
+
+from convkit.protocol.messages import Sample
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.survey.module_survey import survey_module
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x):
+        return x.sum(-1)
+
+
+class Noise(torch.nn.Module):
+    """Reads two columns of any number of them; without `also`, which may be longer."""
+
+    def __init__(self, also: bool):
+        super().__init__()
+        self.also = also
+
+    def forward(self, raw, noise):
+        level = torch.sqrt(noise[:, :1] * raw.clamp_min(0) + noise[:, 1:2].square())
+        return level + noise.mean(1, keepdim=True) if self.also else level
+
+
+def surveyed(module, example):
+    return survey_module(LoadedModel(module.eval(), "a module"), 60, lambda _: None, example)
+
+
+NORMAL = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+USUAL = Sample("normal", (0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("example", "sample"),
+    [
+        (NORMAL, USUAL),
+        (NORMAL[:1] * 1e4, USUAL),  # five numbers say little of their deviation
+        (NORMAL.clamp(0, 1), Sample("uniform", (0.0, 1.0))),
+        (-NORMAL.clamp(0.5, 1), Sample("uniform", (-1.0, -0.5))),
+        (torch.full((1,), 7.5), Sample("uniform", (3.75, 15.0))),
+        (torch.zeros(3, 5), USUAL),
+        (torch.tensor([[0.25, float("nan"), 0.5]]), Sample("uniform", (0.25, 0.5))),
+    ],
+)
+def test_numbers_are_drawn_as_the_examples(example, sample):
+    (found,) = surveyed(Sum(), example).samples.values()
+    assert found == sample
+
+
+def test_numbers_far_from_the_usual_keep_their_scale():
+    (found,) = surveyed(Sum(), 3000 + 500 * NORMAL - 2800 * (NORMAL > 1)).samples.values()
+    assert found.kind == "uniform"
+    (found,) = surveyed(Sum(), 500 * NORMAL).samples.values()
+    assert found.kind == "normal"
+    assert found.numbers[1] == pytest.approx(500, rel=0.1)
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_an_axis_beyond_whose_size_nothing_is_read_is_fixed(also):
+    example = (torch.rand(3, 4), torch.rand(3, 2) * 0.1)
+    found = surveyed(Noise(also), example)
+    shapes = {spec.name: spec.shape for spec in found.contract.inputs}
+    assert (shapes["noise"][1] == 2) is not also
+    assert isinstance(shapes["raw"][1], str), "what is read stays open"
