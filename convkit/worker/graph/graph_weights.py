@@ -86,7 +86,8 @@ def _torch_content(tensor: "torch.Tensor") -> Content:
 def _torch_bytes(tensor: "torch.Tensor") -> np.ndarray:
     import torch
 
-    array: np.ndarray = tensor.contiguous().view(torch.uint8).numpy()
+    # Flat first: a dimension of size 1 may have any stride.
+    array: np.ndarray = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
     return array
 
 

@@ -191,3 +191,14 @@ def test_weights_of_branches_move_to_the_main_graph_under_names_of_their_own():
     )
     found = [session.run(None, {"x": x, "b": np.array(b)})[0][0, 0] for b in (True, False)]
     assert found == [16, 32]
+
+
+def test_a_column_whose_stride_says_nothing_is_named():
+    """A layer with one output: its weight transposed has dimensions of 224 and 1, whose stride may
+    be any.
+    """
+    row = torch.arange(224.0)[None]
+    text = "g (float[n, 224] x) => (float[n, 1] y) { y = MatMul(x, val_7) }"
+    model = model_of(text, val_7=row.T.contiguous().numpy())
+    name_transposed(model, {"score.weight": row})
+    assert list(model.graph.initializers) == ["score.weight.T"]

@@ -26,14 +26,19 @@ def hold(
     """Return drawn numbers of which as many elements as wanted have each held number, and no
     others. `ends` are those of the range, the upper excluded.
 
-    They are spread evenly over the rows. Raises StageFailedError if there are more than elements.
+    They are spread evenly over the rows. Numbers whose count is not stated take the room that there
+    is; all of a row is the first one's, and the others have none. Raises StageFailedError if a
+    stated count is more than the elements.
     """
     found = without(values, ends, held)
     rows = found.reshape(found.shape[0] if found.ndim > 1 else 1, -1) if found.size else found
     taken = 0
     for each in held:
         counts = _by_row(each, how_many, len(rows), found.size)
-        if max(counts, default=0) + taken > (rows.shape[-1] if found.size else 0):
+        room = (rows.shape[-1] if found.size else 0) - taken
+        if not isinstance(each.count, int):
+            counts = [min(count, room) for count in counts]
+        if max(counts, default=0) > room:
             raise StageFailedError(
                 f"input {spec.name!r}: {sum(counts)} elements are to be {each.value}, and there is"
                 f" no room for them in the shape {list(values.shape)}"

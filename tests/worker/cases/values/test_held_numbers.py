@@ -34,3 +34,10 @@ def test_other_values_leave_numbers_with_a_meaning_in_their_places():
     before = hold(DRAWN, IDS, (0, 10), [Held(7, 5)])
     after = kept(np.full_like(before, 7), before, (0, 10), [Held(7, 5)])
     assert np.array_equal(after == 7, before == 7)
+
+
+def test_all_of_a_row_has_one_of_several_numbers():
+    found = hold(DRAWN, IDS, (0, 10), [Held(7), Held(3)], "all")
+    assert (found == 7).all()
+    one = hold(DRAWN[:, :1], IDS, (0, 10), [Held(7), Held(3)], "one")
+    assert ((one == 7).sum(), (one == 3).sum()) == (1, 0)
