@@ -36,7 +36,8 @@ def fitted(
 
     The share of labels that differ grows with the error of what they are made of. So they may
     differ as often as it takes for the outputs that are `fractions` to be as far off as their type
-    allows.
+    allows. A few labels of which none differs do not show that none ever does (Laplace's rule of
+    succession).
     """
     quantized = target.quantization
     activations = quantized is not None and _WEIGHTS not in quantized.quantize
@@ -61,10 +62,17 @@ def fitted(
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
         if agreement >= _LEAST_AGREEMENT:
             room = usual_nrmse(str(low_type(target))) / error if error > 0 else ROOM
-            by_fractions = min(room * (1 - agreement), _BY_FRACTIONS)
+            by_fractions = min(room * _share_of_differing(own), _BY_FRACTIONS)
             differing = max(ROOM * (1 - agreement), by_fractions)
             found["agreement"] = min(limits["agreement"], 1 - differing)
     return found
+
+
+def _share_of_differing(rounded: Sequence[TensorMetrics]) -> float:
+    """Return how many labels differ, and one more that could have, of all of an output's."""
+    labels = sum(each.elements for each in rounded)
+    differing = sum((1 - each.agreement) * each.elements for each in rounded)
+    return (differing + 1) / (labels + 1)
 
 
 def _spread(metrics: TensorMetrics) -> float:

@@ -17,7 +17,7 @@ from convkit.runtimes.coreml.conversion.frontend_arguments import (
     is_script,
     value,
 )
-from convkit.runtimes.coreml.conversion.size_arithmetic import rounded_size
+from convkit.runtimes.coreml.conversion.size_arithmetic import expand, number, rounded_size, squeeze
 
 # TorchScript's `var(x, unbiased)` has so many arguments; it may also be `var(x, dim, correction,
 # keepdim)`.
@@ -370,6 +370,13 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "ceil": rounded_size,
     "floor": rounded_size,
     "sum.dim_intlist": total,
+    "int": partial(number, to=int),
+    "float": partial(number, to=float),
+    "bool": partial(number, to=bool),
+    "expand": expand,
+    "squeeze": squeeze,
+    "squeeze.dim": squeeze,
+    "squeeze.dims": squeeze,
     "index": masked_index,
     "index.tensor": masked_index,
 }

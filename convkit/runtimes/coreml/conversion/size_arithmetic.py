@@ -1,12 +1,18 @@
-"""What models compute with sizes, such as the smaller of a length and a limit: operators on numbers
-that torch.export keeps and that coremltools 9.0 lacks.
+"""Sizes: what models compute with them, such as the smaller of a length and a limit, which
+coremltools 9.0 lacks, and what it loses of them. A size of 1 that it takes for unknown is broadcast
+or squeezed as another.
 """
 
 from typing import Any
 
 import torch
 
-from convkit.runtimes.coreml.conversion.frontend_arguments import Translation, translation
+from convkit.runtimes.coreml.conversion.frontend_arguments import (
+    Translation,
+    arguments,
+    translation,
+    value,
+)
 
 
 def size_operators() -> dict[str, Translation]:
@@ -57,3 +63,77 @@ def _chosen(mb: Any, name: str, condition: Any, *both: Any) -> Any:  # noqa: ANN
 
     one, other = promote_input_dtypes(both)
     return mb.select(cond=mb.cast(x=condition, dtype="bool"), a=one, b=other, name=name)
+
+
+def expand(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+    """`expand` to numbers, by numbers: coremltools computes the repetitions if any size is open,
+    and then knows none of the result's sizes.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    x, wanted, _ = arguments(context, node, ("self", "size", "implicit"))
+    numbers = [value(size) for size in value(wanted)] if value(wanted) is not None else [None]
+    repetitions = None if None in numbers else _repetitions(x.shape, list(map(int, numbers)))
+    if repetitions is None:
+        own(context, node)
+        return
+    if (added := len(repetitions) - x.rank) > 0:
+        x = Builder.expand_dims(x=x, axes=list(range(added)))
+    context.add(Builder.tile(x=x, reps=repetitions, name=node.name))
+
+
+def _repetitions(sizes: tuple[Any, ...], wanted: list[int]) -> list[int] | None:
+    """Return how often each dimension is repeated; None if that is not known."""
+    found = []
+    for size, target in zip((1,) * (len(wanted) - len(sizes)) + tuple(sizes), wanted, strict=True):
+        if target in (-1, size):
+            found.append(1)
+        elif size == 1 and isinstance(size, int):
+            found.append(target)
+        else:
+            return None
+    return found
+
+
+def number(own: Translation, context: Any, node: Any, *, to: type) -> None:  # noqa: ANN401
+    """`int` and the like of a known number in an array of one element, which Python converts no
+    more.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    x = context[node.inputs[0]]
+    known = getattr(x, "val", None)
+    if known is None or getattr(known, "size", 0) != 1:
+        own(context, node)
+        return
+    context.add(Builder.const(val=to(known.item()), name=node.name), node.name)
+
+
+def squeeze(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`squeeze` of dimensions that torch knows to be 1: coremltools leaves those of which it does
+    not know it.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    x, dims = arguments(context, node, ("self", "dim"))
+    known = (node.meta or {}).get("val")
+    dims = value(dims)
+    if known is None or dims is None or x.rank == known.dim():
+        own(context, node)
+        return
+    chosen = {int(dim) % x.rank for dim in (dims if hasattr(dims, "__len__") else [dims])}
+    if x.rank - len(chosen) != known.dim() or all(x.shape[dim] == 1 for dim in chosen):
+        own(context, node)
+        return
+    is_chosen = [dim in chosen for dim in range(x.rank)]
+    everything = [True] * x.rank
+    found = Builder.slice_by_index(
+        x=x,
+        begin=[0] * x.rank,
+        end=[1] * x.rank,
+        begin_mask=everything,
+        end_mask=[not each for each in is_chosen],
+        squeeze_mask=is_chosen,
+        name=node.name,
+    )
+    context.add(found)

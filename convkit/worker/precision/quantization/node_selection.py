@@ -1,7 +1,7 @@
 """Selects the nodes of a graph to quantize, among those that can be."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -79,6 +79,8 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
 
     possible = list(_possible(model, quantization.quantize))
     chosen = tuple(one for one in possible if not kept(one.module))
+    if quantization.quantize == "static-int8" and quantization.per_channel:
+        chosen = tuple(_without_shared_tables(chosen))
     between = tuple(
         node
         for node, module in nodes_with_modules(model)
@@ -87,6 +89,17 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
     paths = {path for _, path in nodes_with_modules(model)}
     unmatched = unmatched_patterns(quantization.patterns, paths)
     return Selection(chosen, between, len(possible), unmatched)
+
+
+def _without_shared_tables(chosen: Sequence[Selected]) -> Iterator[Selected]:
+    """Yield all but the tables that products share, whose scales are along their channels: a row
+    of the table would get them as its own. It is still stored in integers.
+    """
+    for one in chosen:
+        table = one.node.inputs[0]
+        uses = table.uses() if table is not None else ()
+        if one.node.op_type != "Gather" or all(use.node.op_type == "Gather" for use in uses):
+            yield one
 
 
 def _possible(model: ir.Model, kind: QuantizationKind) -> Iterator[Selected]:

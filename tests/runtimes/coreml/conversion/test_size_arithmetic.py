@@ -49,3 +49,26 @@ def matches_torch(module: nn.Module, folder: Path) -> None:
 def test_it_matches_torch_at_every_size(name: str, tmp_path: Path) -> None:
     assert name in size_operators()
     matches_torch(Scaled(SIZES[name]), tmp_path)
+
+
+class Picked(nn.Module):
+    """The row of each matrix that has the largest score; its axis of 1 goes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = x.sum(-1).argmax(1).view(-1, 1, 1).expand(-1, 1, x.shape[2])
+        return x.gather(1, places).squeeze(1).topk(3, dim=1).values
+
+
+def test_a_size_of_1_is_known_behind_an_open_one(tmp_path: Path) -> None:
+    matches_torch(Picked().eval(), tmp_path)
+
+
+class Unexpanded(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = x[:, :1].expand(-1, 3, -1)
+        several = x.mean(0).expand(x.shape[0], 3, 5)  # an open size
+        return (one + several + x.expand(2, -1, 3, 5)).sum(0, keepdim=True).squeeze(0)
+
+
+def test_sizes_that_stay_open_do_not_become_1(tmp_path: Path) -> None:
+    matches_torch(Unexpanded().eval(), tmp_path)

@@ -328,3 +328,20 @@ for kind in KINDS:
         made.append({path.name: path.read_bytes() for path in sorted(folder.glob("*.onnx*"))})
     assert len(made[0]) == 2 * len(KINDS)
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_a_table_that_a_product_shares_is_read_as_it_is(per_channel, tmp_path):
+    """A language model's head is often its embedding: its scales are along the head's channels."""
+    table = np.random.default_rng(0).normal(size=(12, 16)).astype(np.float32)
+    model = parsed(
+        "g (int64[n] ids) => (float[n, 12] y) { h = Gather(table, ids) s = Tanh(h)"
+        " y = Gemm<transB = 1>(s, table) }",
+        {"table": table},
+    )
+    cases = [{"ids": np.arange(size)} for size in (12, 5)]
+    quantization = Quantization("static-int8", per_channel=per_channel, reduce_range=True)
+    destination, _ = quantize(model, tmp_path, quantization, cases)
+    expected = np.tanh(table) @ table.T
+    found = run(destination, {"ids": np.arange(12)})
+    assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
