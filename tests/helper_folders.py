@@ -14,6 +14,8 @@ def add_helper_folders() -> None:
     known = set(sys.path)
     for folder, folders, _ in os.walk(TESTS):
         # Packages are imported from their parent's folder; `sitecustomize` acts where it is found.
-        folders[:] = sorted(set(folders) - {"__pycache__", "emulation", "faults", "operators", "reports"})
+        folders[:] = sorted(
+            set(folders) - {"__pycache__", "emulation", "faults", "operators", "reports"}
+        )
         if folder not in known:
             sys.path.append(folder)

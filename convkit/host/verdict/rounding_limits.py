@@ -61,7 +61,7 @@ def fitted(
         agreement = min((each.agreement for each in own), default=1.0)
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
         if agreement >= _LEAST_AGREEMENT:
-            room = usual_nrmse(str(low_type(target))) / error if error > 0 else ROOM
+            room = usual_nrmse(str(low_type(target))) / error if error > 0 else 0.0
             by_fractions = min(room * _share_of_differing(own), _BY_FRACTIONS)
             differing = max(ROOM * (1 - agreement), by_fractions)
             found["agreement"] = min(limits["agreement"], 1 - differing)

@@ -1,10 +1,12 @@
 """Judges one target under one runtime release."""
 
 import dataclasses
+import math
+import sys
 from collections.abc import Mapping, Sequence
 
 from convkit.host.findings.catalog import causes_first
-from convkit.host.recipe.keys.low_precision_types import low_type
+from convkit.host.recipe.keys.low_precision_types import RESOLUTION, low_type
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
 from convkit.host.recipe.keys.tolerances import decided_by, limits_of, tolerance_for
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict, TargetStatus, Verification
@@ -156,6 +158,20 @@ def _findings(
     return with_all_skips([*limits, *folded(ordered, limits), *usual], recipe)
 
 
+def _step(target: Target, measured: VerifyResult) -> float:
+    """Return how far apart the numbers of a target's type are at the size of its smallest output;
+    zero for float32.
+    """
+    if (low := low_type(target)) is None:
+        return 0.0
+    sizes: dict[str, float] = {}
+    for metrics in (each for case in measured.cases for each in case.outputs):
+        if math.isfinite(metrics.reference_rms):
+            known = sizes.get(metrics.output, 0.0)
+            sizes[metrics.output] = max(known, metrics.reference_rms)
+    return 2 * RESOLUTION[low] * min(sizes.values(), default=0.0) or sys.float_info.min
+
+
 def _ladder_findings(
     recipe: Recipe,
     target: Target,
@@ -172,7 +188,7 @@ def _ladder_findings(
             measured.probes,
             _strictest(recipe, target, override),
             [tensor.name for tensor in recipe.inputs],
-            rounds=bool(target.low_precision or target.quantization),
+            step=_step(target, measured),
         ),
         *padding_findings(recipe, cases),
         *fixed_axis_findings(cases, recipe, example_sizes, stage_findings),

@@ -58,18 +58,22 @@ def test_labels_may_differ_twice_as_often_as_the_originals(agreement: float, lim
 
 
 @pytest.mark.parametrize(
-    ("agreement", "error", "limit"),
+    ("agreement", "error", "labels", "limit"),
     [
-        (0.999, 0.0009765625, 0.99),  # float16 allows ten times the error, 0.0098
-        (0.999, 0.008, 0.998),
-        (0.98, 0.0009765625, 0.9),
-        (1.0, 0.0009765625, 1.0),
+        (0.999, 0.0009765625, 10**6, 0.99),  # float16 allows ten times the error, 0.0098
+        (0.999, 0.008, 10**6, 0.998),
+        (0.98, 0.0009765625, 10**6, 0.9),
+        (1.0, 0.0009765625, 10**6, 1.0),
+        (1.0, 0.0009765625, 999, 0.99),  # that none of them differs shows little
+        (1.0, 0.0009765625, 20, 0.9),
+        (1.0, 0.0, 20, 1.0),
     ],
 )
 def test_labels_may_differ_as_often_as_the_error_of_fractions_may_grow(
-    agreement: float, error: float, limit: float
+    agreement: float, error: float, labels: int, limit: float
 ) -> None:
     own = rounded("float16", math.nan, agreement=agreement)
+    own = dataclasses.replace(own, metrics=dataclasses.replace(own.metrics, elements=labels))
     metrics = dataclasses.replace(own.metrics, output="logits", nrmse=error, agreement=0.0)
     both = [own, dataclasses.replace(own, metrics=metrics)]
     found = fitted({"agreement": 1.0}, of("float16").targets["t"], "y", both, {"logits"})

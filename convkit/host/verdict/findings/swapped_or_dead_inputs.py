@@ -19,10 +19,11 @@ _SHARE_OF_MOVEMENT = 0.01
 
 
 def probe_findings(
-    probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str], *, rounds: bool
+    probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str], *, step: float
 ) -> list[Finding]:
     """Return the contract findings that follow from probes. `order` is the recipe's input order;
-    `rounds`, whether the target computes in a type that rounds small effects away.
+    `step`, how far apart the numbers of the type are in which the target computes, at the size of
+    the outputs: it rounds smaller effects away. Zero for float32.
 
     Merged inputs explain why one of them is dead, so the dead one is not reported twice.
     """
@@ -48,7 +49,11 @@ def probe_findings(
             case "outputs":
                 if _within(probe.matches_base, limit) and _beyond(probe, limit):
                     findings.append(_exchanged_outputs(first, second, probe))
-    moving = [probe for probe in probes if not rounds or _beyond(probe, _limit(probe, tolerance))]
+    moving = [
+        probe
+        for probe in probes
+        if step == 0 or _beyond(probe, max(step, _limit(probe, tolerance)))
+    ]
     return [*findings, *_dead_inputs(moving, explained)]
 
 

@@ -73,7 +73,11 @@ def expand(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401 -
 
     x, wanted, _ = arguments(context, node, ("self", "size", "implicit"))
     numbers = [value(size) for size in value(wanted)] if value(wanted) is not None else [None]
-    repetitions = None if None in numbers else _repetitions(x.shape, list(map(int, numbers)))
+    repetitions = (
+        None
+        if None in numbers
+        else _repetitions(x.shape, [int(each) for each in numbers if each is not None])
+    )
     if repetitions is None:
         own(context, node)
         return

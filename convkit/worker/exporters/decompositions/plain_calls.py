@@ -27,6 +27,7 @@ def plain_calls() -> dict[Any, tuple[Callable[..., object], _Question]]:
         trained: (_with_new_statistics, _is_in_training),
         aten.repeat_interleave.self_Tensor: (_repeated, _has_known_size),
         aten.addbmm.default: (_sum_of_products, _always),
+        aten.pad_sequence.default: (_padded, _always),
     }
 
 
@@ -198,3 +199,22 @@ def _sum_of_products(
 ) -> torch.Tensor:
     """`torch.addbmm`."""
     return beta * x + alpha * (one @ other).sum(0)
+
+
+def _padded(
+    sequences: Sequence[torch.Tensor],
+    batch_first: bool = False,  # noqa: FBT001, FBT002 - torch's
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> torch.Tensor:
+    """`pad_sequence`: torch copies the sequences into a tensor of the longest one's size, of which
+    its decomposition at an open size keeps the padding alone.
+    """
+    longest = functools.reduce(torch.sym_max, (each.shape[0] for each in sequences))
+    padded = []
+    for each in sequences:
+        missing = longest - each.shape[0]
+        amounts = [0, missing] if padding_side == "right" else [missing, 0]
+        room = [0, 0] * (each.ndim - 1) + amounts
+        padded.append(torch.constant_pad_nd(each, room, padding_value))
+    return torch.stack(padded, 0 if batch_first else 1)

@@ -37,7 +37,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     steps_of_axis,
     which_values,
 )
-from convkit.worker.survey.sizes.axis_renaming import in_words, substituted
+from convkit.worker.survey.sizes.axis_renaming import in_samples, substituted
 from convkit.worker.survey.sizes.first_working_sizes import (
     Start,
     at_full_length,
@@ -379,24 +379,18 @@ class Sizing:
 
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
         """Return the samples; a length is at most the size of its axis."""
+        words = self._words()
+        samples = {name: in_samples(each, words) for name, each in self._samples.items()}
         whole = longest_dimension(contract.inputs)
-        known = any(sample.along is not None for sample in self._samples.values())
-        if whole is None or not (known or any(map(is_length, contract.inputs))):
-            return self._samples
-        if known:
-            words = self._words()
-            return {
-                name: sample
-                if sample.along is None
-                else dataclasses.replace(sample, along=in_words(sample.along, words))
-                for name, sample in self._samples.items()
-            }
+        known = any(sample.along is not None for sample in samples.values())
+        if whole is None or known or not any(map(is_length, contract.inputs)):
+            return samples
         lengths = Sample("lengths", along=whole)
         if not self._pads_rows(contract, lengths):
             least = dimension_size(whole, smallest_sizes(contract))
             lengths = Sample("integers", (max(1, least - least // 4), least + 1))
         return {
-            spec.name: lengths if is_length(spec) else self._samples[spec.name]
+            spec.name: lengths if is_length(spec) else samples[spec.name]
             for spec in contract.inputs
         }
 

@@ -1,10 +1,11 @@
-"""Writes dimensions with other names for their axes."""
+"""Writes dimensions, and samples that depend on them, with other names for their axes."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
 
 from convkit.protocol.contract import Dimension, TensorSpec, dimension_axes, dimension_size
+from convkit.protocol.messages import Held, Sample
 
 
 def substituted(spec: TensorSpec, words: Mapping[str, Dimension]) -> TensorSpec:
@@ -26,3 +27,15 @@ def in_words(size: Dimension, words: Mapping[str, Dimension]) -> Dimension:
         return words[size]
     text = re.sub(r"[A-Za-z_]\w*", lambda match: _factor(words.get(match[0], match[0])), size)
     return text if dimension_axes(text) else dimension_size(text, {})
+
+
+def in_samples(sample: Sample, words: Mapping[str, Dimension]) -> Sample:
+    """Return a sample whose lengths and counts have other names for axes."""
+    return dataclasses.replace(
+        sample,
+        along=None if sample.along is None else in_words(sample.along, words),
+        held=tuple(
+            each if each.count is None else Held(each.value, in_words(each.count, words))
+            for each in sample.held
+        ),
+    )

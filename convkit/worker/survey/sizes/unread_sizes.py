@@ -9,7 +9,7 @@ import numpy as np
 from convkit.protocol.contract import dimension_axes, dimension_size, names_with_axis
 from convkit.protocol.messages import SurveyResult
 from convkit.worker.cases.values.sampled_values import Draw
-from convkit.worker.survey.sizes.axis_renaming import substituted
+from convkit.worker.survey.sizes.axis_renaming import in_samples, substituted
 from convkit.worker.survey.sizes.batch_axis import BATCH
 from convkit.worker.survey.sizes.first_working_sizes import at_full_length
 from convkit.worker.survey.sizes.size_trials import Trials
@@ -75,4 +75,5 @@ def _fixed(found: SurveyResult, axis: str, size: int) -> SurveyResult:
         inputs=tuple(substituted(spec, {axis: size}) for spec in found.contract.inputs),
         axes=tuple(each for each in found.contract.axes if each.name != axis),
     )
-    return dataclasses.replace(found, contract=contract)
+    samples = {name: in_samples(each, {axis: size}) for name, each in found.samples.items()}
+    return dataclasses.replace(found, contract=contract, samples=samples)

@@ -9,8 +9,9 @@ import onnxruntime
 import pytest
 import torch
 from torch.nn import functional
+from torch.nn.utils import rnn
 
-from convkit.protocol.contract import Contract, TensorSpec
+from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.worker.exporters import torch_exporter
 from convkit.worker.exporters.export_job import ExportJob
 from convkit.worker.graph.graph_files import save_model
@@ -33,6 +34,12 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         x, (x[0, :, 0, 0] > 0).long() + torch.tensor([1, 2, 1]), 1, output_size=6
     ),
     "the logarithm of a determinant": lambda x: torch.logdet(x[..., :3, :3] @ x[..., :3, :3].mT),
+    "sequences padded to the longest": lambda x: torch.cat(
+        [
+            rnn.pad_sequence([x[0, 0], x[1, 0, :2]], batch_first=True, padding_value=0.5),
+            rnn.pad_sequence([x[0, 0, :1], x[1, 0]], padding_side="left").transpose(0, 1),
+        ]
+    ),
     "a sum of products": lambda x: torch.addbmm(x[0, 0], x[0], x[1], beta=0.5, alpha=2),
 }
 
@@ -65,3 +72,27 @@ def test_onnxruntime_computes_them(name: str, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (found,) = session.run(None, {"x": x.numpy()})
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Paired(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return rnn.pad_sequence([x, y, x[:1]], batch_first=True).sum(1)
+
+
+def test_whichever_sequence_is_the_longest(tmp_path: Path) -> None:
+    contract = Contract(
+        (TensorSpec("x", "float32", ("n", 3)), TensorSpec("y", "float32", ("m", 3))),
+        (TensorSpec("z", "float32", (3, 3)),),
+        (Axis("n", 1, 4, 9), Axis("m", 1, 6, 9)),
+    )
+    inputs = torch.randn(4, 3), torch.randn(6, 3)
+    module = Paired().eval()
+    behind = ContractModule(LoadedModel(module, "a test's"), contract)
+    loaded, probe = SimpleNamespace(source_root=None, model=module), SimpleNamespace(inputs=inputs)
+    job = ExportJob(loaded, behind, None, probe, 20, None, tmp_path)  # type: ignore[arg-type]
+    save_model(torch_exporter.export(job), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for sizes in ((4, 6), (9, 2), (1, 1)):
+        x, y = (torch.randn(size, 3) for size in sizes)
+        (found,) = session.run(None, {"x": x.numpy(), "y": y.numpy()})
+        np.testing.assert_allclose(found, module(x, y).numpy(), rtol=1e-5, atol=1e-6)
