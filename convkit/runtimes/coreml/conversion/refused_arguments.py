@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from convkit.worker.exporters.decompositions import pooling, resampling, windows
+from convkit.worker.exporters.decompositions import plain_calls, pooling, resampling, windows
 
 _VOLUME = 3
 # Core ML pads so many axes, the last ones, with values that are there.
@@ -44,6 +44,7 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.addmm.default: _whole_sum,
         aten.native_layer_norm.default: _scaled_norm,
         aten.clamp.Tensor: _clamped,
+        aten.gather.default: plain_calls.from_leading_rows,
     }
 
 
@@ -118,6 +119,11 @@ def _is_part_of_a_pixel(node: Node) -> bool:
 def _has_computed_parts(node: Node) -> bool:
     """Say whether an axis is split where a computed size says."""
     return any(isinstance(each, Node) for each in _listed(node.args[1]))
+
+
+def _has_shorter_index(node: Node) -> bool:
+    x, dim, index = node.args[:3]
+    return plain_calls.has_fewer_rows(x.meta["val"], dim, index.meta["val"])
 
 
 def _is_whole(node: Node) -> bool:
@@ -227,6 +233,7 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         _is_part_of_a_pixel,
     ),
     "aten.split_with_sizes.default": _has_computed_parts,
+    "aten.gather.default": _has_shorter_index,
     **dict.fromkeys(
         ("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default"),
         _is_open_or_returns_places,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from convkit.worker.exporters.decompositions.counted_values import repeated_indices
 
@@ -28,6 +29,7 @@ def plain_calls() -> dict[Any, tuple[Callable[..., object], _Question]]:
         aten.repeat_interleave.self_Tensor: (_repeated, _has_known_size),
         aten.addbmm.default: (_sum_of_products, _always),
         aten.pad_sequence.default: (_padded, _always),
+        aten.gather.default: (from_leading_rows, has_fewer_rows),
     }
 
 
@@ -218,3 +220,35 @@ def _padded(
         room = [0, 0] * (each.ndim - 1) + amounts
         padded.append(torch.constant_pad_nd(each, room, padding_value))
     return torch.stack(padded, 0 if batch_first else 1)
+
+
+def _shorter_axes(x: torch.Tensor, dim: int, index: torch.Tensor) -> list[int]:
+    """Return the axes of which an index has fewer elements than there are, or may have."""
+    if x.ndim == 0 or x.ndim != index.ndim:
+        return []
+    return [axis for axis in range(x.ndim) if axis != dim % x.ndim and _may_differ(x, index, axis)]
+
+
+def _may_differ(x: torch.Tensor, index: torch.Tensor, axis: int) -> bool:
+    return not statically_known_true(x.shape[axis] == index.shape[axis])
+
+
+def has_fewer_rows(x: torch.Tensor, dim: int, index: torch.Tensor, **_: object) -> bool:
+    return bool(_shorter_axes(x, dim, index))
+
+
+def from_leading_rows(
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    sparse_grad: bool = False,  # noqa: FBT001, FBT002, ARG001 - torch's
+) -> torch.Tensor:
+    """`gather` with an index for the leading rows alone: OpenVINO and Core ML gather from as many
+    rows as the index has, and no more.
+    """
+    axes = _shorter_axes(x, dim, index)
+    if not axes:
+        return NotImplemented
+    for axis in axes:
+        x = x.narrow(axis, 0, index.shape[axis])
+    return torch.gather(x, dim, index)

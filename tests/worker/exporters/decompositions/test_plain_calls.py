@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
             rnn.pad_sequence([x[0, 0, :1], x[1, 0]], padding_side="left").transpose(0, 1),
         ]
     ),
+    "an index for the leading rows": lambda x: x.gather(2, (x[:1, :2, :4] > 0).long() + 1),
     "a sum of products": lambda x: torch.addbmm(x[0, 0], x[0], x[1], beta=0.5, alpha=2),
 }
 
