@@ -13,6 +13,9 @@ from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.reading.loading import parse_recipe
 from convkit.protocol.errors import UsageError
 
+DYNAMIC, STATIC = (
+    {"quantize": f"{kind}-int8", "keep_float32": "auto"} for kind in ("dynamic", "static")
+)
 AUTO = {"default": "float16", "keep_float32": "auto"}
 
 
@@ -29,9 +32,9 @@ def parsed(model: str, tmp_path: Path, *targets: str) -> Recipe:
         ("onnxruntime-float16", {"runtime": "onnxruntime", "precision": AUTO}),
         ("ORT_fp16", {"runtime": "onnxruntime", "precision": AUTO}),
         ("onnxruntime-cuda-fp16", {"runtime": "onnxruntime", "device": "cuda", "precision": AUTO}),
-        ("onnxruntime-int8", {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}),
-        ("ov-int8", {"runtime": "openvino", "precision": {"quantize": "static-int8"}}),
-        ("trt-int8", {"runtime": "tensorrt", "precision": {"quantize": "static-int8"}}),
+        ("onnxruntime-int8", {"runtime": "onnxruntime", "precision": DYNAMIC}),
+        ("ov-int8", {"runtime": "openvino", "precision": STATIC}),
+        ("trt-int8", {"runtime": "tensorrt", "precision": STATIC}),
         ("rtx", {"runtime": "tensorrt-rtx", "precision": "float32"}),
         ("trt-rtx", {"runtime": "tensorrt-rtx", "precision": "float32"}),
         ("coreml", {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"}),

@@ -210,6 +210,8 @@ class BaseTarget(RecipeModel):
             device = variant.get("device", "cpu")
             if not isinstance(precision, dict) and precision != "float32":
                 precision = {"default": precision, "keep_float32": "auto"}
+            elif kind.endswith("int8"):
+                precision = {"quantize": kind, "keep_float32": "auto"}
             words = f"{kind}" if device == "cpu" else f"{kind}-{device}"
             yield words, variant | {"precision": precision}
 

@@ -34,11 +34,13 @@ from convkit.worker.precision.quantization.node_selection import (
 from convkit.worker.precision.quantization.packed_weights import packed_findings
 from convkit.worker.precision.quantization.preparation import (
     gemm_to_matmul,
+    is_plain_gemm,
     prepare_model,
     return_weights,
     save_prepared,
     save_without_weights,
     unfold_weight,
+    weight,
 )
 from convkit.worker.precision.quantization.quantizers import (
     INT4_IR_VERSION,
@@ -133,6 +135,8 @@ def _write(
     if least_opset(quantization) == INT4_OPSET:
         model.ir_version = max(model.ir_version, INT4_IR_VERSION)
     chosen = _in_form(model, quantization, selection.chosen)
+    if quantization.quantize == "dynamic-int8":
+        _write_products_out(model)
     exclude = [
         node.name or ""
         for node in model.graph.all_nodes()
@@ -144,7 +148,7 @@ def _write(
         by_weight = quantization.quantize == "int4-weights"
         prepared = (save_without_weights if by_weight else save_prepared)(model, folder)
         quantized_file = folder / "quantized.onnx"
-        run_quantizer(prepared, quantized_file, quantization, _with_replaced_names(exclude), feeds)
+        run_quantizer(prepared, quantized_file, quantization, exclude, feeds)
         quantized = load_model(quantized_file)
         return_weights(quantized, prepared)
         if any(node.domain == _CONTRIB for node in quantized.graph.all_nodes()):
@@ -181,11 +185,15 @@ def _in_form(
     return formed
 
 
-def _with_replaced_names(exclude: Sequence[str]) -> list[str]:
-    """Return the nodes' names, plus those that dynamic quantization assigns to the MatMul it first
-    makes of a Gemm.
+def _write_products_out(model: ir.Model) -> None:
+    """Convert every Gemm that is left: onnxruntime does so itself before it quantizes, and keeps
+    the shapes of the weights that it transposes.
     """
-    return [*exclude, *(f"{name}_MatMul" for name in exclude)]
+    names = all_names(model)
+    for node in list(model.graph.all_nodes()):
+        is_constant = node.op_type == "Gemm" and weight(node.inputs[1]) is not None
+        if is_constant and is_plain_gemm(node):
+            gemm_to_matmul(node, names)
 
 
 def is_quantized_operator(node: ir.Node) -> bool:

@@ -345,3 +345,27 @@ def test_a_table_that_a_product_shares_is_read_as_it_is(per_channel, tmp_path):
     expected = np.tanh(table) @ table.T
     found = run(destination, {"ids": np.arange(12)})
     assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
+
+
+def test_a_gemm_may_stay_in_float32_beside_another(tmp_path):
+    """The shapes of its weight are in the file, as torch's exporter writes them."""
+    random = np.random.default_rng(0)
+    weights = {
+        name: random.normal(size=shape).astype(np.float32)
+        for name, shape in (("first", (24, 16)), ("second", (9, 24)))
+    }
+    model = parsed(
+        "g (float[n, 16] x) => (float[n, 9] y) <float[24, 16] first, float[9, 24] second>"
+        " { h = Gemm<transB = 1>(x, first) y = Gemm<transB = 1>(h, second) }",
+        weights,
+        {"h": "first", "y": "second"},
+    )
+    x = random.normal(size=(5, 16)).astype(np.float32)
+    expected = x @ weights["first"].T @ weights["second"].T
+    for kept in ("first", "second"):
+        destination, _ = quantize(
+            model, tmp_path, Quantization("dynamic-int8", reduce_range=True).keeping((kept,)), []
+        )
+        assert operators(destination)["MatMulInteger"] == 1
+        found = run(destination, {"x": x})
+        assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
