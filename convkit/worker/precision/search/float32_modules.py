@@ -5,7 +5,7 @@ A plan is judged on all cases. If it fails, a model with switchable rounding per
 a failing case, the cost of each kind of module alone: on the smallest that fails about as badly as
 the worst. Roundings are independent, so their errors add in quadrature: the costliest modules are
 kept until the rest fits the tolerance, and those that prove unnecessary on the same model are
-released. The plan is then judged on all cases again, at most four times. Where that leaves no
+released. The plan is then judged on all cases again, at most six times. Where that leaves no
 module in low precision, each module's types of operations are searched in the same way.
 """
 
@@ -33,7 +33,7 @@ from convkit.worker.precision.search_judgment import (
     worst,
 )
 
-MOST_REFINEMENTS = 4
+MOST_REFINEMENTS = 6
 # Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
 # error.
 _MARGIN = 0.7
@@ -138,13 +138,13 @@ class _Search:
                 for left in reversed(range(MOST_REFINEMENTS)):
                     case = self.to_examine(measured, looked_at, is_last=left == 0)
                     if case in looked_at:
-                        margin /= (
-                            max(measured.overshoot, 1.2)
-                            if math.isfinite(measured.overshoot)
-                            else 2.0
-                        )
+                        margin /= _tighter(measured.overshoot)
                     looked_at = list(dict.fromkeys([*looked_at, case]))
-                    kept = self.refined(switched, looked_at, margin)
+                    before, kept = kept, self.refined(switched, looked_at, margin)
+                    if kept == before:  # a case that fails alike does not show what the worst does
+                        margin /= _tighter(measured.overshoot) if measured.case in looked_at else 1
+                        looked_at = list(dict.fromkeys([*looked_at, measured.case]))
+                        kept = self.refined(switched, looked_at, margin)
                     measured = self.measure(kept)
                     if measured.met:
                         break
@@ -201,6 +201,11 @@ class _Search:
                 low.append(group)
                 kept.remove(group)
         return _needed(kept, low, share, margin)
+
+
+def _tighter(overshoot: float) -> float:
+    """Return by how much less a plan must cost on the examined cases if it failed by a factor."""
+    return max(overshoot, 1.2) if math.isfinite(overshoot) else 2.0
 
 
 def _needed(

@@ -97,6 +97,26 @@ def test_a_case_that_alone_is_far_off_is_examined_in_the_end() -> None:
     assert set(found.patterns) == {"a", "b"}
 
 
+def test_the_worst_case_is_examined_where_one_that_fails_alike_changes_nothing() -> None:
+    # A plan with "b" in low precision fails in the middle case too, which does not show it.
+    class Unseen(Model):
+        def outputs(self, case: str, low: Collection[str]) -> Outputs:
+            wanted = {"small": "a", "middle": "a", "large": "b"}[case]
+            return {"y": np.array([2.0 * (wanted in low)], np.float32)}
+
+        def planned(
+            self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
+        ) -> Iterator[tuple[str, Outputs]]:
+            low = [each for each in self.modules if each not in patterns]
+            for case in cases:
+                yield case, self.outputs("large" if case == "middle" else case, low)
+
+    model = Unseen({"small": 1.0, "middle": 1.0, "large": 1.0})
+    found = search_modules(model, cases("large", "small", "middle"), LIMITS)
+    assert (found.met, set(found.patterns)) == (True, {"a", "b"})
+    assert len({each.keep_float32 for each in found.rounds}) == len(found.rounds)
+
+
 def test_a_model_that_meets_its_limits_is_not_searched() -> None:
     model = Model({"small": 0.1})
     found = search_modules(model, cases("small"), LIMITS)
