@@ -22,7 +22,7 @@ from convkit.worker.cases.values.padding_masks import output_padding
 from convkit.worker.metrics.score_steps import Steps, find_steps
 
 # What a search for precision does not try.
-_LEFT_OUT = (is_at_decisions, is_of_plain_rows, is_of_sweep)
+_LEFT_OUT = (is_at_decisions, is_of_plain_rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,17 @@ class JudgedCase:
 
 
 def ladder_cases(
-    reference: Path, contract: Contract, low: LowType | None, *, copies: bool = True
+    reference: Path,
+    contract: Contract,
+    low: LowType | None,
+    *,
+    copies: bool = True,
+    sweeps: bool = False,
 ) -> dict[str, JudgedCase]:
     """Return the ladder's cases as stored by the reference, memory-mapped; but not `decisions`,
     whose values a low precision does not tell apart, `plain-rows`, whose rounding a normalization
-    makes larger than its results, and `sweep`, which shows little that `sizes` does not.
+    makes larger than its results, and, without `sweeps`, `sweep`, which shows little that `sizes`
+    does not.
 
     `copies`: with all rows, also those that are copies of others. They show nothing that is not
     known of the others, so a search need not try them; a verification does. `low` is the type that
@@ -58,7 +64,9 @@ def ladder_cases(
     found = {
         case.name: _judged(reference, contract, case, low, copies=copies)
         for case in read_cases(reference).cases
-        if case.kind == "ladder" and not any(left_out(case.name) for left_out in _LEFT_OUT)
+        if case.kind == "ladder"
+        and not any(left_out(case.name) for left_out in _LEFT_OUT)
+        and (sweeps or not is_of_sweep(case.name))
     }
     steps = find_steps(each.expected for each in found.values())
     return {name: dataclasses.replace(each, steps=steps) for name, each in found.items()}

@@ -102,9 +102,13 @@ def _decide_quantization(
     chosen, findings = with_weight_bits(path, quantized, cases, usual)
     if quantized.keep_float32 == "auto":
         context.progress("searching for what must stay in float32")
+        # A quantized model is run, not simulated, and is quickly judged by all sizes.
+        every = ladder_cases(
+            Path(request.reference), request.contract, low, copies=False, sweeps=True
+        )
         judged = {
             name: case
-            for name, case in cases.items()
+            for name, case in every.items()
             if name.partition(":")[0] not in request.clipped
         }
         chosen, kept, searched = decide_quantization(
