@@ -136,6 +136,7 @@ def _behind_contracts(call: _Call) -> Iterator[Sample]:
     results = call.results(twice)
     if results is not None and all(
         before.dim() == after.dim()
+        and all((b - a) % rows == 0 for a, b in zip(before.shape, after.shape, strict=True))
         for before, after in zip(first[1].values(), results.values(), strict=False)
     ):
         runs = (first, (twice, results))

@@ -49,7 +49,7 @@ def told(findings: list[Finding]) -> str:
     return "\n".join(map(str, findings))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_convkit_uses_what_the_release_has(release: Release) -> None:
     assert {path.name for path in MODULES} >= {"engine.py", "session.py", "timing.py"}
     found = check(release, MODULES)

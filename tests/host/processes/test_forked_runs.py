@@ -75,7 +75,8 @@ def stages_of(recipe: Path, home: Path, strategy: Watched) -> dict[str, StageRep
 
 
 @pytest.mark.parametrize(
-    "source", ["torch", pytest.param("torch, all", marks=pytest.mark.thorough), "onnx"]
+    "source",
+    [*(pytest.param(each, marks=pytest.mark.thorough) for each in ("torch", "torch, all")), "onnx"],
 )
 def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
     tmp_path: Path, forked: Watched, source: str

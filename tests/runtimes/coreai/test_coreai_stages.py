@@ -142,10 +142,8 @@ def test_convkits_own_definition_of_an_operator_is_tried_as_well(tmp_path):
     assert cause.remedy.change == {"target.decompose": ["atan2"]}
 
 
-@pytest.mark.parametrize(
-    ("precision", "limit"),
-    [(None, CLOSE), pytest.param(LowPrecision("float16"), 2e-3, marks=pytest.mark.thorough)],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("precision", "limit"), [(None, CLOSE), (LowPrecision("float16"), 2e-3)])
 def test_recurrent_layers_keep_every_length(tmp_path, precision, limit):
     conversion = Conversion(tmp_path, "Recurrent", precision=precision)
     conversion.build()

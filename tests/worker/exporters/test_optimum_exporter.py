@@ -41,6 +41,7 @@ def export(python, folder, request) -> tuple[Answer, Path]:
     return decode(Answer, json.loads((folder / "result.json").read_text())), output
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.network
 def test_a_bert_by_optimum(optimum_python, tmp_path):
