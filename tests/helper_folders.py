@@ -10,7 +10,7 @@ TESTS = Path(__file__).parent
 
 
 def add_helper_folders() -> None:
-    """Make every helper importable, and `faults`, `operators` and `reports`, the packages among the tests."""
+    """Make every helper importable, and the packages among the tests."""
     known = set(sys.path)
     for folder, folders, _ in os.walk(TESTS):
         # Packages are imported from their parent's folder; `sitecustomize` acts where it is found.

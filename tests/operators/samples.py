@@ -17,7 +17,7 @@ from convkit.worker.original.torch_dtypes import contract_dtype
 # What draws numbers, reads what was not written, or is a test's own helper.
 _LEFT_OUT = (
     *("rand", "bernoulli", "multinomial", "normal", "dropout", "rrelu", "uniform", "exponential"),
-    *("cauchy", "geometric", "empty", "jiterator", "nvprims"),
+    *("cauchy", "geometric", "empty", "jiterator", "nvprims", "sparse"),
 )
 # Of an operator's samples, those with different ranks and options: more say nothing new.
 _SAMPLES = 4
