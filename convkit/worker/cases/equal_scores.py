@@ -57,6 +57,15 @@ class ScoredPlaces:
         np.put_along_axis(unranked, order, equal, -1)
         return np.asarray(unranked[self.rows, chosen])
 
+    def are_near(self, near: float) -> bool:
+        """Return whether two scores of a row are as near as that, in parts of its largest."""
+        if self.scores.dtype.kind != "f":
+            return False
+        ranked = np.sort(self.scores.astype(np.float64), axis=-1)
+        largest = np.abs(ranked, where=np.isfinite(ranked), out=np.zeros_like(ranked)).max(-1)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            return bool((np.diff(ranked, axis=-1) <= near * largest[:, None]).any())
+
     def settled(self, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
         """Return a candidate's places, with the reference's where both have equal scores and the
         candidate names no place of a row twice; unchanged if its shape or type differs.

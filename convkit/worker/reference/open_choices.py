@@ -25,6 +25,7 @@ from convkit.worker.cases.equal_scores import (
 )
 from convkit.worker.original.dispatch_mode import OperationMode
 from convkit.worker.original.torch_dtypes import to_array
+from convkit.worker.original.unsteady_mode import Unsteady
 from convkit.worker.reference.original_model import OriginalModel
 
 # Operations that return places along their argument `dim`, and which of their results these are.
@@ -50,6 +51,8 @@ _ORDERS = 7
 _LABELS = (np.int64, np.int32)
 # Of cases that take longer than this, in seconds, what low types leave open is not looked for.
 _MOST_SECONDS = 0.5
+# Scores that rounding moves further, in parts of the largest, are no scores to rank by.
+_MOST_NOISE = 1e-3
 # The part of an output's labels that a low type may leave open.
 _MOST_OPEN = 0.5
 
@@ -174,17 +177,20 @@ def write_open_choices(
         for name, each in _scored(labels, seen.found).items():
             if each.has_equals(outputs[name]).any():
                 write_scores(folder, record.name, {name: each})
-        if any(each.has_equals for each in seen.found):
-            _write_open(original, feeds, outputs, folder, record.name)
+        near = max(NEAR, _noise(original, feeds, seen.found))
+        if any(each.has_equals or each.scored.are_near(near) for each in seen.found):
+            _write_open(original, feeds, outputs, folder, record.name, near)
         if labels and seen.found and record.seconds <= _MOST_SECONDS:
             _write_open_labels(original, feeds, labels, folder, record.name, types)
 
 
 def _write_open(
-    original: OriginalModel, feeds: Feeds, outputs: Feeds, folder: Path, case: str
+    original: OriginalModel, feeds: Feeds, outputs: Feeds, folder: Path, case: str, near: float
 ) -> None:
-    """Write which elements of a case's outputs are others if equal scores come in another order."""
-    are_open = _open_elements(original, feeds, outputs, NEAR)
+    """Write which elements of a case's outputs are others if scores as near as that come in another
+    order.
+    """
+    are_open = _open_elements(original, feeds, outputs, near)
     if any(each.any() for each in are_open.values()):
         write_open(folder, case, are_open)
 
@@ -213,6 +219,31 @@ def _write_open_labels(
         }
         if are_open:
             write_open(folder, case, are_open, low)
+
+
+def _noise(original: OriginalModel, feeds: Feeds, choices: Sequence[_Choice]) -> float:
+    """Return how far the scores of choices are off, in parts of the largest, if every result in the
+    model is off by rounding; 0 if the model then chooses elsewhere, or from something else.
+    """
+    if not any(each.scored.scores.dtype.kind == "f" for each in choices):
+        return 0.0
+    with _Choices() as others, Unsteady():
+        original.run(feeds)
+    pairs = [
+        (each.scored.scores, other.scored.scores)
+        for each, other in zip(choices, others.found, strict=False)
+        if each.scored.scores.dtype.kind == "f"
+    ]
+    if len(others.found) != len(choices) or any(a.shape != b.shape for a, b in pairs):
+        return 0.0
+    largest = 0.0
+    for scores, other in pairs:
+        finite = np.isfinite(scores) & np.isfinite(other)
+        size = np.abs(scores, where=finite, out=np.zeros_like(scores)).max(initial=0.0)
+        apart = np.abs(scores - other, where=finite, out=np.zeros_like(scores))
+        if size > 0:
+            largest = max(largest, float(apart.max(initial=0.0) / size))
+    return min(2 * largest, _MOST_NOISE)
 
 
 def _open_elements(

@@ -9,28 +9,23 @@ operator, however small its effect, differs in float64, too.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
-from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import is_at_decisions, is_of_plain_rows
 from convkit.worker.cases.equal_scores import differing
 from convkit.worker.metrics.errors_by_scale import largest_in_units
-from convkit.worker.original.dispatch_mode import OperationMode
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
+from convkit.worker.original.unsteady_mode import Unsteady, moved
 from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.verification.ties import element_text
 
 # Runs on inputs next to the case's, in units of the last place: one run may round luckily.
 _NEAR = ((-97, 61), (53, -89))
-# How far results inside a model are moved: what its choices are moved by, too.
-_INSIDE = (8, -8)
 # The most that graph and original may differ in float64, in parts of float32's own rounding. An
 # exporter rounds what it folds: a batch norm in a convolution's weights takes 0.2 of it.
 _AGREES = 0.5
@@ -108,7 +103,7 @@ def _resolved(
     found = dict.fromkeys(floats, _Distance(0.0, 0.0))
     for steps in (None, *_NEAR):
         inputs = {
-            given: tensor if steps is None else _moved(tensor, steps)
+            given: tensor if steps is None else moved(tensor, steps)
             for given, tensor in case.inputs.items()
         }
         with torch.no_grad(), _moved_weights(case.module, steps):
@@ -117,30 +112,13 @@ def _resolved(
         for each in floats:
             found[each] = found[each].larger(_distance(double[each], single[each]))
     if inside:
-        with torch.no_grad(), _Unsteady():
+        with torch.no_grad(), Unsteady():
             single = to_arrays(
                 outputs, case.module(*(each.clone() for each in case.inputs.values()))
             )
         for each in floats:
             found[each] = found[each].larger(_distance(exact[each], single[each]))
     return found
-
-
-class _Unsteady(OperationMode):
-    """Moves the results of operations by what a sum in another order may be off by. A row that is
-    equal throughout is left without a difference by a normalization, which then divides rounding by
-    the root of its epsilon: how large that is depends on the order of its sums alone.
-    """
-
-    def operation(
-        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> object:
-        found = function(*args, **kwargs)
-        if any(each.alias_info is not None for each in function._schema.returns):  # noqa: SLF001 - torch's
-            return found  # a view, or what it writes to
-        return tree_map(
-            lambda each: _moved(each, _INSIDE) if isinstance(each, torch.Tensor) else each, found
-        )
 
 
 @contextlib.contextmanager
@@ -151,19 +129,11 @@ def _moved_weights(module: torch.nn.Module, steps: tuple[int, int] | None) -> It
         if steps is not None:
             for each in (*module.parameters(), *module.buffers()):
                 kept.append((each, each.data))
-                each.data = _moved(each.data, steps)
+                each.data = moved(each.data, steps)
         yield
     finally:
         for each, values in kept:
             each.data = values
-
-
-def _moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:
-    """Return a float32 tensor with its elements moved by either number of steps, in turn."""
-    if tensor.dtype != torch.float32:
-        return tensor
-    by = torch.tensor(steps).repeat(tensor.numel() // 2 + 1)[: tensor.numel()]
-    return tensor * (1 + by.view(tensor.shape) * 2.0**-23)
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> _Distance:

@@ -122,9 +122,11 @@ def build():
 OUTPUTS = (TensorSpec("boxes", "float32", (1, 3, 2)), TensorSpec("scores", "float32", (1, 3)))
 
 
-def detected(tmp_path: Path, x: list[float]) -> tuple[TorchOriginal, dict[str, np.ndarray]]:
+def detected(
+    tmp_path: Path, x: list[float], text: str = DETECTOR
+) -> tuple[TorchOriginal, dict[str, np.ndarray]]:
     contract = Contract((TensorSpec("x", "float32", (1, len(x))),), OUTPUTS, ())
-    original = TorchOriginal(factory_source(tmp_path, DETECTOR), contract)
+    original = TorchOriginal(factory_source(tmp_path, text), contract)
     feeds = {"x": np.array([x], np.float32)}
     write_tensors(tmp_path, "typical", "inputs", feeds)
     expected = original.run(feeds)
@@ -161,6 +163,19 @@ def test_only_what_follows_is_open(tmp_path: Path) -> None:
     are_open = read_open(tmp_path, "typical", OUTPUTS)
     assert are_open is not None
     assert are_open["boxes"][0, :, 0].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("loses", "apart", "is_open"), [(0, 2e-4, 0), (200, 2e-4, 1), (200, 0.1, 0)]
+)
+def test_scores_are_equal_that_the_models_own_rounding_moves_past_each_other(
+    loses: float, apart: float, is_open: int, tmp_path: Path
+) -> None:
+    """What is added and taken away again leaves a score fewer digits, in any kernel."""
+    text = DETECTOR.replace("torch.sigmoid(x)", f"torch.sigmoid(x + {loses} - {loses})")
+    detected(tmp_path, [3.0, 1.0, 1.0 + apart, 0.2], text)
+    are_open = read_open(tmp_path, "typical", OUTPUTS)
+    assert (are_open is not None and bool(are_open["boxes"].any())) == is_open
 
 
 def test_scores_that_differ_leave_nothing_open(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""Runs an original whose results are off by rounding, as other kernels' are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
+
+from convkit.worker.original.dispatch_mode import OperationMode
+
+# How far results inside a model are moved: what its choices are moved by, too.
+_INSIDE = (8, -8)
+
+
+class Unsteady(OperationMode):
+    """Moves the results of operations by what a sum in another order may be off by. A row that is
+    equal throughout is left without a difference by a normalization, which then divides rounding by
+    the root of its epsilon: how large that is depends on the order of its sums alone.
+    """
+
+    def operation(
+        self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> object:
+        found = function(*args, **kwargs)
+        if any(each.alias_info is not None for each in function._schema.returns):  # noqa: SLF001 - torch's
+            return found  # a view, or what it writes to
+        return tree_map(
+            lambda each: moved(each, _INSIDE) if isinstance(each, torch.Tensor) else each, found
+        )
+
+
+def moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:
+    """Return a float32 tensor with its elements moved by either number of units in the last place,
+    in turn.
+    """
+    if tensor.dtype != torch.float32:
+        return tensor
+    by = torch.tensor(steps).repeat(tensor.numel() // 2 + 1)[: tensor.numel()]
+    return tensor * (1 + by.view(tensor.shape) * 2.0**-23)
