@@ -40,8 +40,20 @@ def own_decompositions() -> dict[Any, Callable[..., object]]:
         aten.acosh.default: _acosh,
         aten.asinh.default: _asinh,
         aten.round.decimals: _rounded,
-        aten.__rshift__.Scalar: _shifted_down,
-        aten.__lshift__.Scalar: _shifted_up,
+        **dict.fromkeys(
+            (
+                *(aten.__rshift__.Scalar, aten.__rshift__.Tensor),
+                *(aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar),
+            ),
+            _shifted_down,
+        ),
+        **dict.fromkeys(
+            (
+                *(aten.__lshift__.Scalar, aten.__lshift__.Tensor),
+                *(aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar),
+            ),
+            _shifted_up,
+        ),
         aten.bucketize.Tensor: searches.bucketize,
         aten.erfc.default: lambda x: 1 - torch.erf(x),
         aten.special_erfc.default: lambda x: 1 - torch.erf(x),
@@ -234,13 +246,17 @@ def _rounded(x: torch.Tensor, *, decimals: int) -> torch.Tensor:
     return torch.round(x * scale) / scale
 
 
-def _shifted_down(x: torch.Tensor, places: int) -> torch.Tensor:
+def _shifted_down(x: torch.Tensor, places: torch.Tensor | int) -> torch.Tensor:
     """`x >> places`, which keeps the sign."""
-    return torch.div(x, 2**places, rounding_mode="floor")
+    return torch.div(x, _power_of_two(places), rounding_mode="floor")
 
 
-def _shifted_up(x: torch.Tensor, places: int) -> torch.Tensor:
-    return x * 2**places
+def _shifted_up(x: torch.Tensor, places: torch.Tensor | int) -> torch.Tensor:
+    return x * _power_of_two(places)
+
+
+def _power_of_two(places: torch.Tensor | int) -> torch.Tensor | int:
+    return 2**places if isinstance(places, int) else torch.exp2(places.float()).to(places.dtype)
 
 
 def _im2col(

@@ -97,6 +97,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "decimals": lambda x: torch.round(4 * x, decimals=1),
     "a remainder of the dividend's sign": lambda x: torch.fmod(x, -0.75) + torch.fmod(x, 2 + x**2),
     "shifts": lambda x: ((8 * x).int() >> 2).float() + ((8 * x).int() << 3),
+    "shifts by tensors": lambda x: ((8 * x).int() >> (x > 0).int()) + (x.int() << (x > 1).int()),
     "buckets": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 0.5])).float(),
     "a search on the right": lambda x: torch.searchsorted(
         x.sort(-1).values, x.round(), right=True
