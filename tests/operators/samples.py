@@ -130,7 +130,10 @@ def _behind_contracts(call: _Call) -> Iterator[Sample]:
     if rows == 1:
         return
     twice = {
-        name: torch.cat([each, each]) if each.shape[0] == rows else each
+        # Smaller, so that no two elements are equal, of which either may be chosen.
+        name: torch.cat([each, each * 0.75 if each.is_floating_point() else each])
+        if each.shape[0] == rows
+        else each
         for name, each in call.given.items()
     }
     results = call.results(twice)
