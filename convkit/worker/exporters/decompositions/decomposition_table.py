@@ -65,13 +65,13 @@ def decomposed(
     """Return a program without such operators; the same one if it has none. A converter keeps calls
     that it knows how to translate well.
     """
+    done: set[Any] = set()
     for _ in range(_MOST_ROUNDS):
         chosen = fitting(program, is_known)
-        if not chosen:
+        if chosen.keys() <= done and chosen.keys().isdisjoint(_opened()):
             break
         program = run_decompositions(program, chosen)
-        if chosen.keys().isdisjoint(_opened()):
-            break
+        done |= chosen.keys()
     return program
 
 

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import functools
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -72,13 +73,21 @@ def run_decompositions(
     Nodes keep their names, unlike those of a program that was traced again.
     """
     if not _follows_torch():
-        return program.run_decompositions(dict(table))
+        return _as_a_whole(program, table)
     with _composites_read_once():
         found = _locally(program, table, Verifier)
         # Traced by itself, a call counts elements where the whole program multiplies sizes.
         if found is None or _counts_elements(found):
-            return program.run_decompositions(dict(table))
+            return _as_a_whole(program, table)
         return found
+
+
+def _as_a_whole(
+    program: torch.export.ExportedProgram, table: Table
+) -> torch.export.ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's deprecations of its own parts
+        return program.run_decompositions(dict(table))
 
 
 @contextlib.contextmanager

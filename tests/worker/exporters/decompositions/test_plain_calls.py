@@ -30,6 +30,9 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "statistics of the batch": lambda x: functional.batch_norm(
         x, None, None, x[0, :, 0, 0], x[0, :, 1, 1], training=True, eps=0.1
     ),
+    "statistics of the batch beside the trained ones": lambda x: functional.batch_norm(
+        x, x[0, :, 2, 2].clone(), x[0, :, 3, 3].abs(), None, None, training=True, eps=0.1
+    ),
     "rows as often as is said": lambda x: torch.repeat_interleave(
         x, (x[0, :, 0, 0] > 0).long() + torch.tensor([1, 2, 1]), 1, output_size=6
     ),
