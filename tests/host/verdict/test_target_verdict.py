@@ -315,19 +315,27 @@ def test_an_input_without_influence_is_named_even_where_parity_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "moved", "found"),
+    ("precision", "tolerance", "moved", "found"),
     [
-        ("float32", 1e-6, ["C108"]),
-        ("float16", 1e-6, []),  # below what the limit asks of a type that rounds
-        ("float16", 1.0, ["C108"]),
+        ("float32", {"max_abs": 1e-4}, 1e-6, ["C108"]),
+        ("float16", {"max_abs": 1e-4}, 1e-6, []),  # below what the limit asks of a type that rounds
+        ("float16", {"max_abs": 1e-4}, 1.0, ["C108"]),
+        ("float32", {"nrmse": 0.01}, 1e-6, ["C108"]),
+        ("float16", {"nrmse": 0.01}, 1e-6, []),  # below the type's steps at the outputs' size
+        ("float16", {"nrmse": 0.01}, 1.0, ["C108"]),
     ],
 )
 def test_an_effect_that_a_low_precision_rounds_away_is_no_dead_input(
-    precision: str, moved: float, found: list[str]
+    precision: str, tolerance: dict[str, float], moved: float, found: list[str]
 ) -> None:
     targets = {"ort": {"runtime": "onnxruntime", "precision": precision}}
     dead = probe("perturbed", "types", moved_candidate=0.0, moved_reference=moved, base_error=1e-6)
-    result = verdict(probes=(dead,), recipe=recipe(targets=targets))
+    measured = dataclasses.replace(GOOD, reference_rms=1.0, nrmse=1e-6)
+    result = verdict(
+        dict.fromkeys(SIZES, (measured,)),
+        probes=(dead,),
+        recipe=recipe(targets=targets, verify={"tolerance": tolerance}),
+    )
     assert [code for code in codes(result) if code == "C108"] == found
 
 
