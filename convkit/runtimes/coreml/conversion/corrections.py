@@ -17,7 +17,7 @@ from convkit.runtimes.coreml.conversion.frontend_arguments import (
     is_script,
     value,
 )
-from convkit.runtimes.coreml.conversion.size_arithmetic import expand, number, rounded_size, squeeze
+from convkit.runtimes.coreml.conversion.size_arithmetic import rounded_size, squeeze, whole_number
 
 # TorchScript's `var(x, unbiased)` has so many arguments; it may also be `var(x, dim, correction,
 # keepdim)`.
@@ -370,10 +370,7 @@ CORRECTIONS: dict[str, Callable[[Translation, Any, Any], None]] = {
     "ceil": rounded_size,
     "floor": rounded_size,
     "sum.dim_intlist": total,
-    "int": partial(number, to=int),
-    "float": partial(number, to=float),
-    "bool": partial(number, to=bool),
-    "expand": expand,
+    "int": whole_number,
     "squeeze": squeeze,
     "squeeze.dim": squeeze,
     "squeeze.dims": squeeze,

@@ -1,6 +1,6 @@
 """Sizes: what models compute with them, such as the smaller of a length and a limit, which
-coremltools 9.0 lacks, and what it loses of them. A size of 1 that it takes for unknown is broadcast
-or squeezed as another.
+coremltools 9.0 lacks, and what it loses of them. A size of 1 that it takes for unknown is not
+squeezed.
 """
 
 from typing import Any
@@ -65,43 +65,9 @@ def _chosen(mb: Any, name: str, condition: Any, *both: Any) -> Any:  # noqa: ANN
     return mb.select(cond=mb.cast(x=condition, dtype="bool"), a=one, b=other, name=name)
 
 
-def expand(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
-    """`expand` to numbers, by numbers: coremltools computes the repetitions if any size is open,
-    and then knows none of the result's sizes.
-    """
-    from coremltools.converters.mil.mil import Builder
-
-    x, wanted, _ = arguments(context, node, ("self", "size", "implicit"))
-    numbers = [value(size) for size in value(wanted)] if value(wanted) is not None else [None]
-    repetitions = (
-        None
-        if None in numbers
-        else _repetitions(x.shape, [int(each) for each in numbers if each is not None])
-    )
-    if repetitions is None:
-        own(context, node)
-        return
-    if (added := len(repetitions) - x.rank) > 0:
-        x = Builder.expand_dims(x=x, axes=list(range(added)))
-    context.add(Builder.tile(x=x, reps=repetitions, name=node.name))
-
-
-def _repetitions(sizes: tuple[Any, ...], wanted: list[int]) -> list[int] | None:
-    """Return how often each dimension is repeated; None if that is not known."""
-    found = []
-    for size, target in zip((1,) * (len(wanted) - len(sizes)) + tuple(sizes), wanted, strict=True):
-        if target in (-1, size):
-            found.append(1)
-        elif size == 1 and isinstance(size, int):
-            found.append(target)
-        else:
-            return None
-    return found
-
-
-def number(own: Translation, context: Any, node: Any, *, to: type) -> None:  # noqa: ANN401
-    """`int` and the like of a known number in an array of one element, which Python converts no
-    more.
+def whole_number(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401
+    """`int` of a known number in an array of one element, which Python converts no more: a product
+    of fixed sizes in TorchScript.
     """
     from coremltools.converters.mil.mil import Builder
 
@@ -110,7 +76,7 @@ def number(own: Translation, context: Any, node: Any, *, to: type) -> None:  # n
     if known is None or getattr(known, "size", 0) != 1:
         own(context, node)
         return
-    context.add(Builder.const(val=to(known.item()), name=node.name), node.name)
+    context.add(Builder.const(val=int(known.item()), name=node.name), node.name)
 
 
 def squeeze(own: Translation, context: Any, node: Any) -> None:  # noqa: ANN401

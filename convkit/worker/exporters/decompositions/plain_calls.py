@@ -243,7 +243,7 @@ def from_leading_rows(
     index: torch.Tensor,
     sparse_grad: bool = False,  # noqa: FBT001, FBT002, ARG001 - torch's
 ) -> torch.Tensor:
-    """`gather` with an index for the leading rows alone: OpenVINO and Core ML gather from as many
+    """`gather` with an index for the leading rows alone: some runtimes gather from as many
     rows as the index has, and no more.
     """
     axes = _shorter_axes(x, dim, index)

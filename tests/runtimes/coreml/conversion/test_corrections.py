@@ -39,6 +39,12 @@ def left_over(x: torch.Tensor, rounding_mode: str) -> torch.Tensor:
     return whole - torch.div(whole, 3, rounding_mode=rounding_mode) * 3
 
 
+def of_largest(x: torch.Tensor) -> torch.Tensor:
+    """Return each row's channel with the largest sum, as the only one."""
+    places = x.sum((2, 3)).argmax(1).view(-1, 1, 1, 1)
+    return x.gather(1, places.expand(-1, 1, x.shape[2], x.shape[3]))
+
+
 # By the corrected operator's name: models whose conversion by coremltools alone is wrong.
 WRONG: dict[str, list[Function]] = {
     "add": [lambda x: torch.add(x, x.flip(1), alpha=0.5)],
@@ -71,6 +77,8 @@ WRONG: dict[str, list[Function]] = {
         lambda x: instance_norm(x, torch.arange(4.0), torch.arange(1.0, 5), use_input_stats=False)
     ],
     "index": [lambda x: x[x[:, 0, 0, 0] < 9, torch.tensor([1])]],
+    "squeeze.dim": [lambda x: of_largest(x).squeeze(1)],
+    "squeeze.dims": [lambda x: of_largest(x[..., :1]).squeeze((1, 3))],
 }
 # The other name of one of them, which torch's decompositions leave.
 ALIASES = {
@@ -80,6 +88,7 @@ ALIASES = {
     "floordiv": "floor_divide",
     "clip": "clamp",
     "index.tensor": "index",
+    "squeeze": "squeeze.dim",
 }
 ROWS = [(name, place) for name, each in WRONG.items() for place in range(len(each))]
 X = torch.randn(BATCH.typical, 4, 8, 6, generator=torch.Generator().manual_seed(1))
@@ -102,7 +111,13 @@ def differs(function: Function, kind: type[Applied] = Applied) -> bool:
 
 
 def test_every_correction_has_a_model() -> None:
-    assert set(WRONG) | set(ALIASES) == set(CORRECTIONS)
+    assert set(WRONG) | set(ALIASES) | {"int"} == set(CORRECTIONS)
+
+
+def test_a_product_of_fixed_sizes_is_a_number_in_torchscript() -> None:
+    module = Decided(lambda x: x.reshape(x.shape[0] * x.shape[1], -1))
+    program = converted(behind_contract(module, {"x": X}, ["y"], axes=()), {"x": X}).program
+    assert np.array_equal(evaluated(program, {"x": X})["y"], X.reshape(8, -1).numpy())
 
 
 @pytest.mark.parametrize(("name", "place"), ROWS)
