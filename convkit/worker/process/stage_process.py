@@ -130,6 +130,8 @@ def _run(envelope: Envelope, expose: _Expose) -> Answer:
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))
     except StageFailedError as error:
+        if error.__cause__ is not None:  # a tool's error, of which the message is a part
+            traceback.print_exception(error)
         return Answer(PROTOCOL, "broken", error=str(error), findings=error.findings)
     except MemoryError:
         return Answer(

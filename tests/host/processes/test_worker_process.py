@@ -86,6 +86,15 @@ def test_a_request_that_does_not_fit_is_a_broken_stage_with_a_finding(tmp_path: 
     assert "$.model" in outcome.log
 
 
+def test_the_log_has_the_whole_error_of_a_tool_that_a_stage_reports(tmp_path: Path) -> None:
+    (tmp_path / "tiny.onnx").write_bytes(b"no graph")
+    outcome = run(tmp_path, request={"model": str(tmp_path / "tiny.onnx")})
+    assert outcome.answer is not None
+    assert outcome.answer.outcome == "broken"
+    assert "The above exception was the direct cause" in outcome.log
+    assert str(outcome.answer.error) in outcome.log
+
+
 def test_another_protocol_is_refused_in_words(tmp_path: Path) -> None:
     outcome = run(tmp_path, envelope=Envelope(PROTOCOL + 1, "inspect", str(tmp_path), {}))
     assert outcome.answer is not None
