@@ -124,7 +124,7 @@ reports: $(VENV)/.test
 
 # Torch's own samples of its operators, converted for every runtime and compared; OPERATORS='fft.*' runs a part of it.
 operators: $(VENV)/.test
-	PYTHONPATH=tests $(BIN)/python -m operators $(if $(OPERATORS),$(foreach name,$(OPERATORS),'$(name)'))
+	TQDM_DISABLE=1 PYTHONPATH=tests $(BIN)/python -m operators $(if $(OPERATORS),$(foreach name,$(OPERATORS),'$(name)'))
 
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test

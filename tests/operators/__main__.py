@@ -7,7 +7,6 @@ import contextlib
 import fnmatch
 import json
 import logging
-import os
 import signal
 import tempfile
 import warnings
@@ -33,7 +32,6 @@ def main() -> int:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    os.environ["TQDM_DISABLE"] = "1"  # coremltools' progress
     torch.set_num_threads(1)
     part, parts = map(int, arguments.part.split("/"))
 
