@@ -3,28 +3,19 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
 import openvino
+from coreml_modules import converted, evaluated, saved
+from exporting_modules import export_graph
 
-from convkit.runtimes.coreml.conversion.module_conversion import (
-    ModuleConversion,
-    convert_traced,
-    trace_module,
-)
 from convkit.runtimes.openvino.ir import read_graph
-from convkit.worker.exporters import torch_exporter
-from convkit.worker.exporters.export_job import ExportJob
-from convkit.worker.graph.graph_files import save_model
-from convkit.worker.mil.evaluation.evaluator import Evaluator
-from convkit.worker.mil.program import load_program
 from convkit.worker.runtime_interface.distinct_operators import read_operators
 from operators.samples import Sample, Tensors
 
 Arrays = Mapping[str, np.ndarray]
-Run = Callable[[Arrays], Arrays]
+Run = Callable[[Tensors], Arrays]
 
 
 class Unconverted(Exception):
@@ -36,7 +27,7 @@ def convert(sample: Sample, runtimes: Sequence[str], folder: Path) -> Iterator[t
     graph = folder / "model.onnx"
     if {"onnxruntime", "openvino"} & set(runtimes):
         try:
-            _export(sample, graph)
+            export_graph(sample.module, tuple(sample.runs[0][0].values()), folder)
         except Exception as error:  # noqa: BLE001 - a refusal is a result
             yield "exported", _refusing(error)
             runtimes = [each for each in runtimes if each == "coreml"]
@@ -49,24 +40,10 @@ def convert(sample: Sample, runtimes: Sequence[str], folder: Path) -> Iterator[t
 
 
 def _refusing(error: Exception) -> Run:
-    def run(inputs: Arrays) -> Arrays:
+    def run(inputs: Tensors) -> Arrays:
         raise Unconverted(str(error).strip() or type(error).__name__) from error
 
     return run
-
-
-def _export(sample: Sample, graph: Path) -> None:
-    inputs = tuple(sample.runs[0][0].values())
-    job = ExportJob(
-        SimpleNamespace(source_root=None, model=sample.module.model),  # type: ignore[arg-type]
-        sample.module,
-        None,  # type: ignore[arg-type]
-        SimpleNamespace(inputs=inputs, sizes={}),  # type: ignore[arg-type]
-        20,
-        None,
-        graph.parent,
-    )
-    save_model(torch_exporter.export(job), graph)
 
 
 def _onnxruntime(sample: Sample, graph: Path) -> Run:
@@ -75,8 +52,8 @@ def _onnxruntime(sample: Sample, graph: Path) -> Run:
     session = onnxruntime.InferenceSession(graph, options)
     names, known = list(sample.runs[0][1]), {each.name for each in session.get_inputs()}
 
-    def run(inputs: Arrays) -> Arrays:
-        given = {name: each for name, each in inputs.items() if name in known}
+    def run(inputs: Tensors) -> Arrays:
+        given = {name: each.numpy() for name, each in inputs.items() if name in known}
         return dict(zip(names, session.run(names, given), strict=True))
 
     return run
@@ -92,27 +69,16 @@ def _openvino(sample: Sample, graph: Path) -> Run:
     compiled = openvino.Core().compile_model(model, "CPU", hints)
     known = set().union(*(each.names for each in compiled.inputs))
 
-    def run(inputs: Arrays) -> Arrays:
-        found = compiled({name: each for name, each in inputs.items() if name in known})
+    def run(inputs: Tensors) -> Arrays:
+        found = compiled({name: each.numpy() for name, each in inputs.items() if name in known})
         return {name: found[name] for name in sample.runs[0][1]}
 
     return run
 
 
 def _coreml(sample: Sample, graph: Path) -> Run:
-    conversion = ModuleConversion(sample.module, tuple(sample.runs[0][0].values()))
-    package = graph.with_suffix(".mlpackage")
-    convert_traced(conversion, trace_module(conversion)).model.save(str(package))
-    evaluator = Evaluator(load_program(package))
-
-    def run(inputs: Arrays) -> Arrays:
-        given = {
-            name: each if each.dtype.kind == "f" else each.astype(np.int32)
-            for name, each in inputs.items()
-        }
-        return evaluator.run(given).outputs
-
-    return run
+    program = saved(converted(sample.module, sample.runs[0][0]), graph.parent)
+    return lambda inputs: evaluated(program, inputs)
 
 
 _OPENERS: Mapping[str, Callable[[Sample, Path], Run]] = {
@@ -128,7 +94,7 @@ def differs(run: Run, inputs: Tensors, expected: Tensors) -> str:
     of the largest (or of 10); empty if nowhere. Raises Unconverted.
     """
     try:
-        found = run({name: each.numpy() for name, each in inputs.items()})
+        found = run(inputs)
     except Unconverted:
         raise
     except Exception as error:

@@ -59,12 +59,9 @@ class ScoredPlaces:
 
     def are_near(self, near: float) -> bool:
         """Return whether two scores of a row are as near as that, in parts of its largest."""
-        if self.scores.dtype.kind != "f":
-            return False
-        ranked = np.sort(self.scores.astype(np.float64), axis=-1)
-        largest = np.abs(ranked, where=np.isfinite(ranked), out=np.zeros_like(ranked)).max(-1)
-        with np.errstate(invalid="ignore"):  # infinity less infinity
-            return bool((np.diff(ranked, axis=-1) <= near * largest[:, None]).any())
+        ranked = np.sort(self.scores, axis=-1)
+        apart = (near * self._largest)[:, None]
+        return self._are_fractions and bool(_are_equal(ranked[:, :-1], ranked[:, 1:], apart).any())
 
     def settled(self, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
         """Return a candidate's places, with the reference's where both have equal scores and the
@@ -82,10 +79,17 @@ class ScoredPlaces:
     @property
     def _near(self) -> np.ndarray:
         """How far scores of each row are apart at most if they are equal: [rows]."""
-        if self.scores.dtype.kind != "f":
-            return np.zeros(len(self.scores))
+        return _UNITS * _UNIT * self._largest * self._are_fractions
+
+    @property
+    def _are_fractions(self) -> bool:
+        return self.scores.dtype.kind == "f"
+
+    @property
+    def _largest(self) -> np.ndarray:
+        """The largest finite magnitude of each row: [rows]."""
         finite = np.where(np.isfinite(self.scores), np.abs(self.scores), 0.0)
-        return np.asarray(_UNITS * _UNIT * finite.max(axis=-1).astype(np.float64))
+        return np.asarray(finite.max(axis=-1).astype(np.float64))
 
 
 def _are_equal(one: np.ndarray, other: np.ndarray, near: np.ndarray) -> np.ndarray:

@@ -45,7 +45,6 @@ def compare_outputs(
     An empty set has no error. With `nan_agrees`, NaN on both sides agrees, but not in sets. `steps`
     are the labels that are steps of a score, as far as more than this case shows it.
     """
-    known = find_steps([reference]) if steps is None else steps
     sets = _sets(contract, reference, candidate)
 
     def measured(name: str) -> TensorMetrics:
@@ -55,6 +54,7 @@ def compare_outputs(
         found = compare(name, reference[name], candidate[name], hidden, nan_agrees=nan_agrees)
         if found.mismatch is not None or not found.agreement < 1:
             return found
+        known = find_steps([reference]) if steps is None else steps
         scored = scored_share(name, reference, candidate, hidden, known.get(name))
         return dataclasses.replace(found, scored=scored)
 

@@ -53,16 +53,18 @@ def find_steps(cases: Iterable[Tensors]) -> dict[str, Steps]:
                 pair = name, other
                 if scores.dtype.kind not in "fV" or pair in lost:
                     continue
-                if scores.size != labels.size or not np.isfinite(as_float64(scores)).all():
+                values = as_float64(scores) if scores.size == labels.size else None
+                if values is None or not np.isfinite(values).all():
                     lost.add(pair)
-                    continue
-                _widen(ranges.setdefault(pair, {}), labels, as_float64(scores))
+                else:
+                    _widen(ranges.setdefault(pair, {}), labels, values)
     found = dict[str, Steps]()
     for (name, other), known in ranges.items():
-        for sign in (1, -1):
-            if (name, other) not in lost and name not in found and len(known) > 1:
-                steps = _steps(other, sign, known)
-                found |= {} if steps is None else {name: steps}
+        if (name, other) in lost or name in found or len(known) == 1:
+            continue
+        steps = _steps(other, 1, known) or _steps(other, -1, known)
+        if steps is not None:
+            found[name] = steps
     return found
 
 

@@ -27,6 +27,7 @@ from convkit.worker.original.dispatch_mode import OperationMode
 from convkit.worker.original.torch_dtypes import to_array
 from convkit.worker.original.unsteady_mode import Unsteady
 from convkit.worker.reference.original_model import OriginalModel
+from convkit.worker.runtime_interface.sessions import RunFailedError
 
 # Operations that return places along their argument `dim`, and which of their results these are.
 _PLACES = {
@@ -162,7 +163,7 @@ def write_open_choices(
     """Write what the original leaves open in each case of the ladder: the scores of each output
     that is a place of equal ones, and which elements depend on the order of equal ones; and which
     labels depend on the order of scores that a type of `types` does not tell apart. Runs the
-    original once more for each case, until one has no choice.
+    original once more for each case, until one has no choice, and again where scores are near.
     """
     for record in records:
         if record.kind != "ladder" or not record.runnable:
@@ -223,12 +224,16 @@ def _write_open_labels(
 
 def _noise(original: OriginalModel, feeds: Feeds, choices: Sequence[_Choice]) -> float:
     """Return how far the scores of choices are off, in parts of the largest, if every result in the
-    model is off by rounding; 0 if the model then chooses elsewhere, or from something else.
+    model is off by rounding; 0 if no scores are near enough for that to matter, or if the model
+    then refuses to run or makes other choices.
     """
-    if not any(each.scored.scores.dtype.kind == "f" for each in choices):
+    if not any(each.scored.are_near(_MOST_NOISE) for each in choices):
         return 0.0
-    with _Choices() as others, Unsteady():
-        original.run(feeds)
+    try:
+        with _Choices() as others, Unsteady():
+            original.run(feeds)
+    except RunFailedError:  # a whole number that is off by rounding may be a place beyond a table
+        return 0.0
     pairs = [
         (each.scored.scores, other.scored.scores)
         for each, other in zip(choices, others.found, strict=False)

@@ -20,6 +20,7 @@ from convkit.protocol.messages import (
     PrecisionRequest,
     PrecisionResult,
     Quantization,
+    is_of_sweep,
     low_type_of,
 )
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
@@ -93,7 +94,9 @@ def _decide_quantization(
     from convkit.worker.precision.quantization.weight_bits import with_weight_bits
 
     low = low_type_of(quantized)
-    cases = ladder_cases(Path(request.reference), request.contract, low, copies=False)
+    # A quantized model is run, not simulated: a search quickly judges it by all sizes.
+    every = ladder_cases(Path(request.reference), request.contract, low, copies=False, sweeps=True)
+    cases = {name: case for name, case in every.items() if not is_of_sweep(name)}
     # What the build calibrates with, copies included.
     usual = list(calibration_feeds(Path(request.reference), request.contract))
     rounds: tuple[PlanRound, ...] = ()
@@ -102,10 +105,6 @@ def _decide_quantization(
     chosen, findings = with_weight_bits(path, quantized, cases, usual)
     if quantized.keep_float32 == "auto":
         context.progress("searching for what must stay in float32")
-        # A quantized model is run, not simulated, and is quickly judged by all sizes.
-        every = ladder_cases(
-            Path(request.reference), request.contract, low, copies=False, sweeps=True
-        )
         judged = {
             name: case
             for name, case in every.items()

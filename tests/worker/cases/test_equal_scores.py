@@ -178,6 +178,19 @@ def test_scores_are_equal_that_the_models_own_rounding_moves_past_each_other(
     assert (are_open is not None and bool(are_open["boxes"].any())) == is_open
 
 
+def test_a_model_that_refuses_what_rounding_leaves_of_whole_numbers_is_run_as_it_is(
+    tmp_path: Path,
+) -> None:
+    text = DETECTOR.replace(
+        "        boxes =",
+        "        assert bool((x.round() == x.round().trunc()).all())\n        boxes =",
+    )
+    detected(tmp_path, [3.0, 1.0, 1.0, 0.2], text)
+    are_open = read_open(tmp_path, "typical", OUTPUTS)
+    assert are_open is not None
+    assert are_open["boxes"].any(), "equal scores are found without it"
+
+
 def test_scores_that_differ_leave_nothing_open(tmp_path: Path) -> None:
     detected(tmp_path, [0.1, 0.5, 0.3, 0.2])
     assert read_open(tmp_path, "typical", OUTPUTS) is None

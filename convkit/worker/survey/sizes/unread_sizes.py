@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from convkit.protocol.contract import dimension_axes, dimension_size, names_with_axis
+from convkit.protocol.contract import Axis, dimension_axes, dimension_size, names_with_axis
 from convkit.protocol.messages import SurveyResult
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.survey.sizes.axis_renaming import in_samples, substituted
@@ -35,20 +35,19 @@ def without_unread(found: SurveyResult, trials: Trials) -> SurveyResult:
             or axis.typical > _MOST
         ):
             continue
-        if _is_unread(found, axis.name, holders[0], trials):
+        if _is_unread(found, axis, holders[0], trials):
             found = _fixed(found, axis.name, axis.typical)
     return found
 
 
-def _is_unread(found: SurveyResult, axis: str, name: str, trials: Trials) -> bool:
+def _is_unread(found: SurveyResult, axis: Axis, name: str, trials: Trials) -> bool:
     contract = found.contract
     spec = next(each for each in contract.inputs if each.name == name)
-    places = [place for place, size in enumerate(spec.shape) if axis in dimension_axes(size)]
+    places = [place for place, size in enumerate(spec.shape) if axis.name in dimension_axes(size)]
     if len(places) != 1:
         return False
     typical = contract.typical_sizes()
-    largest = next(each.max for each in contract.axes if each.name == axis)
-    sizes = {**typical, axis: largest}
+    sizes = {**typical, axis.name: axis.max}
     kept = dimension_size(spec.shape[places[0]], typical)
     samples = at_full_length(contract.inputs, found.samples, sizes)
     for draw in _DRAWS:

@@ -2,19 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from exporting_modules import export_graph
 from torch.nn import functional
 from torch.nn.utils import rnn
 
 from convkit.protocol.contract import Axis, Contract, TensorSpec
-from convkit.worker.exporters import torch_exporter
-from convkit.worker.exporters.export_job import ExportJob
-from convkit.worker.graph.graph_files import save_model
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.loading.loaded_model import LoadedModel
 
@@ -70,10 +67,7 @@ def test_onnxruntime_computes_them(name: str, tmp_path: Path) -> None:
         (),
     )
     behind = ContractModule(LoadedModel(module, "a test's"), contract)
-    loaded, probe = SimpleNamespace(source_root=None, model=module), SimpleNamespace(inputs=(x,))
-    job = ExportJob(loaded, behind, None, probe, 20, None, tmp_path)  # type: ignore[arg-type]
-    save_model(torch_exporter.export(job), tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(export_graph(behind, (x,), tmp_path))
     (found,) = session.run(None, {"x": x.numpy()})
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
 
@@ -92,10 +86,7 @@ def test_whichever_sequence_is_the_longest(tmp_path: Path) -> None:
     inputs = torch.randn(4, 3), torch.randn(6, 3)
     module = Paired().eval()
     behind = ContractModule(LoadedModel(module, "a test's"), contract)
-    loaded, probe = SimpleNamespace(source_root=None, model=module), SimpleNamespace(inputs=inputs)
-    job = ExportJob(loaded, behind, None, probe, 20, None, tmp_path)  # type: ignore[arg-type]
-    save_model(torch_exporter.export(job), tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(export_graph(behind, inputs, tmp_path))
     for sizes in ((4, 6), (9, 2), (1, 1)):
         x, y = (torch.randn(size, 3) for size in sizes)
         (found,) = session.run(None, {"x": x.numpy(), "y": y.numpy()})
