@@ -79,7 +79,7 @@ def _sample(sample: DraftSample | None) -> Iterator[str]:
             yield f"sample: {sample}"
         case Drawn():
             held = ", ".join(f"[{number}, {count}]" for number, count in sample.held)
-            more = f", holds: [{held}]" if held else ""
+            more = f", holds: [{held}]" if held else ", filled: true" if sample.filled else ""
             yield f"sample: {{ {sample.kind}: {json.dumps(sample.numbers)}{more} }}"
         case (low, high):
             yield f"sample: {{ integers: [{low}, {high}] }}"

@@ -283,7 +283,7 @@ def _sample(sample: Sample | None, spec: TensorSpec, example: Path | None) -> Dr
         case "strings":
             return Drawn("strings", [*sample.strings])
         case "lengths" | "offsets":
-            return Drawn(sample.kind, sample.along)
+            return Drawn(sample.kind, sample.along, filled=bool(sample.numbers))
         case "file" if example is not None:
             return Drawn("file", example.name)
         case "file":

@@ -17,12 +17,13 @@ Dimension = int | str
 @dataclasses.dataclass(frozen=True)
 class Drawn:
     """A sample of a kind that has numbers: `{uniform: [0, 1]}`. `held` are those with a meaning,
-    and how many elements have them.
+    and how many elements have them; `filled`: the longest of some lengths uses its whole axis.
     """
 
     kind: str
     numbers: Json
     held: tuple[tuple[int, Dimension], ...] = ()
+    filled: bool = False
 
 
 # As in a recipe; a pair is a range of integers.

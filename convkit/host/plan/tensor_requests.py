@@ -86,7 +86,7 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
 
 def _bounded(sample: models.Lengths | models.Offsets) -> Sample:
     if isinstance(sample, models.Lengths):
-        return Sample("lengths", along=sample.lengths)
+        return Sample("lengths", (1.0,) if sample.filled else (), along=sample.lengths)
     return Sample("offsets", along=sample.offsets)
 
 

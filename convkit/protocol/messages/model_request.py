@@ -60,9 +60,9 @@ class Sample:
     everywhere · normal: mean, standard deviation · uniform: low, high · image, audio: what looks
     like one, from low to high · encoded_image: the bytes of a PNG file along the last axis ·
     constant: one value · strings: any of these texts · lengths: how many elements of the dimension
-    `along` each row uses · offsets: at which of these elements each row begins · file: an .npy
-    file, the array of an .npz file with the input's name, or an image's bytes. `held` are numbers
-    with a meaning among integers.
+    `along` each row uses, with a number if the longest uses all of them · offsets: at which of
+    these elements each row begins · file: an .npy file, the array of an .npz file with the input's
+    name, or an image's bytes. `held` are numbers with a meaning among integers.
     """
 
     kind: Literal[
@@ -182,7 +182,8 @@ class Quantization:
 
     `keep_float32` is `auto` until a plan exists. `reduce_range` uses seven bits per weight instead
     of eight, so that 16-bit sums of two products cannot saturate on any processor; None until it is
-    measured whether they do. `symmetric`: zero points are 0 and biases stay in float32, as some
+    measured whether they do. `equalize` makes channels that share a scale alike; None until it is
+    known whether that is of use. `symmetric`: zero points are 0 and biases stay in float32, as some
     runtimes require.
     """
 
@@ -193,6 +194,7 @@ class Quantization:
     calibration: Calibration | None = None
     block_size: int | None = None
     reduce_range: bool | None = False
+    equalize: bool | None = False
     symmetric: bool = False
 
     @property

@@ -105,7 +105,8 @@ class OpeningSearch:
             if node not in self._nodes:
                 self._nodes.append(node)
             candidates = (node.module or ".", *node.before) if self._low is not None else ()
-            more = next((each for each in candidates if each not in self.kept), None)
+            known = (*self.kept, *(self._low.patterns if self._low is not None else ()))
+            more = next((each for each in candidates if each not in known), None)
             if more is None:
                 return  # float32 does not help
             if self._opens_with((*self.kept, more)):

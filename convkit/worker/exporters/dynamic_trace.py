@@ -15,6 +15,7 @@ import torch
 from convkit.protocol.contract import Contract, dimension_axes
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.exporters.data_guards import data_guard
+from convkit.worker.exporters.decompositions.masked_packing import masked_packing, stops_at_packing
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
 from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers, rounding_sizes
@@ -64,6 +65,10 @@ def trace(
         with every_line(root):
             return _exported(module, inputs, contract)
     except Exception as error:
+        # TorchScript's exporter knows packed batches of recurrent layers, and no others.
+        if stops_at_packing(error) and not recurrent_modules(module):
+            with contextlib.suppress(Exception), every_line(root), masked_packing(module):
+                return _exported(module, inputs, contract)
         findings = _constraint_findings(str(error), contract, recurrent_modules(module))
         about_sizes = findings or isinstance(_root(error), _OF_NUMBERS)
         if about_sizes and (program := _opened(module, inputs, contract, root, findings)):

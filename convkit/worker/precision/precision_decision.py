@@ -32,9 +32,7 @@ def with_decision(request: RequestT) -> RequestT:
     """
     given = request.precision
     if request.decision is None:
-        undecided = given is not None and given.keep_float32 == "auto"
-        if undecided or (isinstance(given, Quantization) and given.reduce_range is None):
-            key = "keep_float32" if undecided else "reduce_range"
+        if (key := _undecided(given)) is not None:
             raise StageFailedError(f"{key}: auto is undecided: the precision stage has not run")
         return request
     decided = _read_decision(Path(request.decision))
@@ -42,6 +40,15 @@ def with_decision(request: RequestT) -> RequestT:
         # The target knows the calibration file's location on this machine; an artifact cannot.
         decided = dataclasses.replace(decided, calibration=given.calibration)
     return dataclasses.replace(request, precision=decided)
+
+
+def _undecided(given: Precision) -> str | None:
+    """Return the key of a precision that only the precision stage can decide; None if all are."""
+    if given is not None and given.keep_float32 == "auto":
+        return "keep_float32"
+    if isinstance(given, Quantization) and None in {given.reduce_range, given.equalize}:
+        return "reduce_range" if given.reduce_range is None else "equalize"
+    return None
 
 
 def _read_decision(folder: Path) -> Precision:

@@ -255,6 +255,10 @@ class BuiltGraph(Generic[OptionsT]):
         far.sort(key=lambda name: not is_usual(name))
         if not far:
             return []
+        from convkit.worker.precision.quantization.channel_equalization import (
+            equalized_file,
+            exponents_of,
+        )
         from convkit.worker.precision.quantization.module_sensitivity import (
             sensitivity,
             sensitivity_finding,
@@ -263,7 +267,8 @@ class BuiltGraph(Generic[OptionsT]):
 
         graph = exported / EXPORTED_FILE
         try:
-            found = sensitivity(graph, self._model, [verification.feeds(far[0])])
+            with equalized_file(graph, exponents_of(self._model)) as even:
+                found = sensitivity(even, self._model, [verification.feeds(far[0])])
         except TooLargeError as error:
             return [Finding("Q111", str(error), Place(case=far[0]))]
         finding = sensitivity_finding(found, quantized, far[0])

@@ -18,6 +18,7 @@ from convkit.host.recipe.keys.field_types import (
     NonNegative,
     Number,
     RecipeModel,
+    Switch,
     TensorName,
     Whole,
 )
@@ -155,6 +156,13 @@ class Lengths(RecipeModel):
     lengths: Annotated[int | str, BeforeValidator(_check_dimension)] = Field(
         description="the axis that the lengths are bounded by, a size, or arithmetic over axes",
         examples=["samples"],
+    )
+    filled: Switch = Field(
+        default=False,
+        description=(
+            "the longest row always uses the whole axis, as models need it that cut their outputs"
+            " to the longest row"
+        ),
     )
 
 

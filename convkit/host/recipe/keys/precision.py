@@ -175,6 +175,13 @@ class QuantizedPrecision(_WithExceptions):
             " without VNNI); auto: if it is measured that they do, and that seven bits are better"
         ),
     )
+    equalize: BitsSwitch = Field(
+        "auto",
+        description=(
+            "scales channels that share a scale until they are alike, with no change of what is"
+            " computed in float32; auto: with keep_float32: auto, if it is measured that it helps"
+        ),
+    )
     format: Literal["qdq", "operators"] | None = Field(
         None,
         description=(
@@ -218,11 +225,18 @@ class QuantizedPrecision(_WithExceptions):
             raise FaultsError(faults)
         return self
 
+    @property
+    def may_equalize(self) -> bool:
+        """True if channels are equalized, or may be."""
+        return self.equalize is True or (self.equalize == "auto" and self.is_auto)
+
     def with_room(self) -> Iterator[dict[str, Json]]:
         """Yield the same with settings that lose less, of those that a recipe has turned off."""
         written = self.model_dump(mode="json", exclude_unset=True)
         if not self.per_channel:
             yield written | {"per_channel": True}
+        if self.equalize is not True:
+            yield written | {"equalize": True}
         if self.reduce_range is False:
             yield written | {"reduce_range": True}
 
@@ -249,7 +263,10 @@ class QuantizedPrecision(_WithExceptions):
             file = place(given.file) if given.file is not None else None
             calibration = messages.Calibration(given.method, given.percentile, file)
         narrow = self.reduce_range is True  # who measures it replaces `auto`
-        return taken_from(Quantization, self, calibration=calibration, reduce_range=narrow)
+        even = None if self.equalize == "auto" and self.may_equalize else self.may_equalize
+        return taken_from(
+            Quantization, self, calibration=calibration, reduce_range=narrow, equalize=even
+        )
 
     def __str__(self) -> str:
         """Return it on one line: `dynamic-int8, float32: lm_head`."""

@@ -236,8 +236,9 @@ class BaseTarget(RecipeModel):
     @property
     def calibrates_with_cases(self) -> bool:
         """True if the build reads the reference's cases."""
-        static = self.quantization is not None and self.quantization.quantize == "static-int8"
-        return static and not self.files
+        chosen = self.quantization
+        reads = chosen is not None and (chosen.quantize == "static-int8" or chosen.may_equalize)
+        return reads and not self.files
 
     @property
     def builds_with_reference(self) -> bool:

@@ -89,8 +89,8 @@ def _scatter(array: np.ndarray, values: Sequence[float], random: np.random.Gener
 
 
 def at_sizes(sample: Sample, sizes: Mapping[str, int]) -> Sample:
-    """Return a sample of lengths with the size that they are bounded by as its number, and one with
-    numbers that have a meaning with how many elements have them.
+    """Return a sample of lengths with the size that they are bounded by as its first number, and
+    one with numbers that have a meaning with how many elements have them.
     """
     if sample.held:
         counted = (
@@ -100,7 +100,8 @@ def at_sizes(sample: Sample, sizes: Mapping[str, int]) -> Sample:
         return dataclasses.replace(sample, held=tuple(counted))
     if sample.along is None:
         return sample
-    return dataclasses.replace(sample, numbers=(dimension_size(sample.along, sizes),))
+    numbers = (dimension_size(sample.along, sizes), *sample.numbers)
+    return dataclasses.replace(sample, numbers=numbers)
 
 
 def sample_for(spec: TensorSpec, samples: Mapping[str, Sample]) -> Sample:
@@ -170,7 +171,9 @@ def draw_values(
             texts = np.array(sample.strings)
             return np.asarray(texts[random.integers(len(texts), size=shape)])
         case "lengths":
-            return _row_lengths(int(sample.numbers[0]), shape, draw).astype(dtype)
+            longest, *filled = sample.numbers
+            found = _row_lengths(int(longest), shape, draw, is_filled=bool(filled))
+            return found.astype(dtype)
         case "offsets":
             return _row_offsets(int(sample.numbers[0]), shape, random, draw).astype(dtype)
         case "file":
@@ -205,14 +208,19 @@ def ends_of(sample: Sample) -> tuple[float, float] | None:
     return (sample.numbers[0], sample.numbers[1]) if sample.kind == "uniform" else None
 
 
-def _row_lengths(longest: int, shape: tuple[int, ...], draw: Draw) -> np.ndarray:
+def _row_lengths(
+    longest: int, shape: tuple[int, ...], draw: Draw, *, is_filled: bool
+) -> np.ndarray:
     """Return how many elements each row uses, of at most `longest`. No row is empty: most models
-    that are given lengths refuse that.
+    that are given lengths refuse that. `is_filled`: the first row uses all.
     """
     rows = math.prod(shape)
     padding: Padding = "ragged" if draw.padding == "patterns" else draw.padding
     lengths = _lengths(rows, longest, padding)
-    return np.maximum(lengths, min(longest, 1)).reshape(shape)
+    descending = np.sort(lengths)[::-1].copy()  # as nn.utils.rnn.pack_padded_sequence wants them
+    if is_filled:
+        descending[:1] = longest
+    return np.maximum(descending, min(longest, 1)).reshape(shape)
 
 
 def _row_offsets(

@@ -67,7 +67,9 @@ def deciding_node(model: Path, is_well: IsWell) -> DecidingNode | None:
 
 
 def _modules_before(node: ir.Node) -> tuple[str, ...]:
-    """Return the modules that results come from, past further nodes of the node's own module."""
+    """Return the modules that results come from, past further nodes of the node's own module and
+    of the root ("."), whose casts are between the modules' types.
+    """
     found: dict[str, None] = {}
     reached, seen = [node], {node}
     while reached:
@@ -79,7 +81,11 @@ def _modules_before(node: ir.Node) -> tuple[str, ...]:
         ]
         seen.update(producers)
         own = ("", module_path(node))
-        found |= dict.fromkeys(path for each in producers if (path := module_path(each)) not in own)
+        found |= dict.fromkeys(
+            module_path(each) or "."
+            for each in producers
+            if each.op_type != "Cast" and module_path(each) != module_path(node)
+        )
         reached = [each for each in producers if module_path(each) in own]
     return tuple(found)
 

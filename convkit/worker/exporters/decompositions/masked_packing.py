@@ -9,6 +9,7 @@ their lengths. Results have the padded length, as those of torch's ONNX export.
 import contextlib
 import functools
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,13 +25,19 @@ def masked_packing(module: torch.nn.Module) -> Iterator[None]:
     """While this is active, a module packs nothing, and its recurrent layers mask what they get."""
     layers = [each for each in module.modules() if isinstance(each, torch.nn.RNNBase)]
     with contextlib.ExitStack() as held:
-        if layers and not isinstance(module, torch.jit.ScriptModule):
-            held.enter_context(_replaced("pack_padded_sequence", _packed))
-            held.enter_context(_replaced("pad_packed_sequence", _padded))
+        if not isinstance(module, torch.jit.ScriptModule):
+            for name, own in _REPLACEMENTS.items():
+                held.enter_context(_replaced(name, own))
             for layer in layers:
                 layer.forward = functools.partial(_forward, layer, layer.forward)
                 held.callback(delattr, layer, "forward")
         yield
+
+
+def stops_at_packing(error: BaseException) -> bool:
+    """Say whether an error was raised where a module packs a batch, or unpacks it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.name in _REPLACEMENTS for frame in frames)
 
 
 @contextlib.contextmanager
@@ -76,6 +83,9 @@ def _padded(
     shape = (*is_there.shape, *(1,) * (values.ndim - is_there.ndim))
     values = torch.where(is_there.reshape(shape), values, padding_value)
     return values.transpose(0, 1) if batch_first else values, lengths
+
+
+_REPLACEMENTS = {"pack_padded_sequence": _packed, "pad_packed_sequence": _padded}
 
 
 def _steps(values: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from convkit.worker.precision.quantization.module_sensitivity import (
     Sensitivity,
     measure_sensitivity,
 )
-from convkit.worker.precision.quantization.quantize import quantize_file
+from convkit.worker.precision.quantization.quantize import equalized_source, quantize_file
 from convkit.worker.precision.quantization.saturating_modules import (
     SaturatingModules,
     family_outputs,
@@ -41,6 +41,8 @@ MOST_ROUNDS = 5
 # The joined model predicts the quantized one except for the rounding of fused kernels; another
 # round keeps more.
 _GROWTH = 2
+# An overshoot of less than this share of the other is better by more than chance.
+_CLEARLY = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Kept:
     """The modules to keep in float32: the last round's patterns, and whether they met the limits.
 
     `findings` are those of the last round's quantization. `seven_bits`: no patterns met the limits,
-    but weights of seven bits do without any, because products then saturate nowhere.
+    but weights of seven bits do without any, because products then saturate nowhere. `equalized`:
+    all but the first round had channels that are scaled alike.
     """
 
     patterns: tuple[str, ...]
@@ -57,6 +60,7 @@ class Kept:
     sensitivity: Sensitivity | None
     findings: tuple[Finding, ...]
     seven_bits: bool = False
+    equalized: bool = False
 
 
 def choose_kept(
@@ -70,62 +74,113 @@ def choose_kept(
     """Find a small set of modules to exclude from quantization so that the outputs meet their
     limits.
 
-    The first round quantizes everything. If that exceeds a limit, each module's cost is measured,
-    and a bisection on the failing cases finds how many of the costliest modules must be kept for
-    the joined model (see `switched`) to meet the limits. The model is then quantized with patterns
-    for these, and measured on all cases. If the limits are still exceeded, the next round keeps
-    what surrounds them, too, and another one twice as many. `limits` are by output, for the worst
-    of the families of processors. Cases in which the original itself is not finite are skipped,
-    since verification reports them.
+    The first round quantizes everything. If that exceeds a limit, and channels can be made alike
+    (`equalize` None), another one does with these, and the others go on from it if it is clearly
+    better. Then each module's cost is measured, and a bisection on the failing cases finds how many
+    of the costliest modules must be kept for the joined model (see `switched`) to meet the limits.
+    The model is then quantized with patterns for these, and measured on all cases. If the limits
+    are still exceeded, the next round keeps what surrounds them, too, and another one twice as
+    many. `limits` are by output, for the worst of the families of processors. Cases in which the
+    original itself is not finite are skipped, since verification reports them.
     """
     sound = sound_cases(cases)
-    rounds: list[Round] = []
-    costs: Sensitivity | None = None
-    with tempfile.TemporaryDirectory(prefix="convkit-choosing-") as name:
-        quantized = Path(name) / "quantized.onnx"
+    with contextlib.ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="convkit-choosing-")))
+        plain = dataclasses.replace(quantization, equalize=False)
+        search = _Search(plain, sound, limits, calibration_feeds, families, source, folder)
+        if quantization.equalize:
+            search.source = held.enter_context(
+                equalized_source(source, quantization, calibration_feeds)
+            )[0]
+        search.measure(())
+        equalized = bool(quantization.equalize)
+        if quantization.equalize is None and not search.is_over:
+            even, _ = held.enter_context(equalized_source(source, quantization, calibration_feeds))
+            if even != source:
+                search, equalized = search.better_with(even)
+        costs = None if search.is_over else search.keep_costliest()
+        last = search.rounds[-1]
+        met = last.met and not search.nothing_quantized
+        seven_bits = False
+        if not met and "saturating-pairs" in families and not quantization.reduce_range:
+            narrow = dataclasses.replace(plain, reduce_range=True)
+            again = dataclasses.replace(search, quantization=narrow, rounds=[], findings=[])
+            again.measure(())
+            seven_bits = again.rounds[0].met
+    rounds, findings = tuple(search.rounds), tuple(search.findings)
+    return Kept(last.patterns, met, rounds, costs, findings, seven_bits, equalized)
 
-        def measure(patterns: tuple[str, ...]) -> list[Finding]:
-            made = quantize_file(
-                source, quantized, quantization.keeping(patterns), calibration_feeds
-            )
-            found = family_outputs(quantized, _feeds(sound), families)
-            rounds.append(judge_round(patterns, sound, found, limits))
-            return made
 
-        findings = measure(())
-        if not rounds[0].met and not any(finding.is_error for finding in findings):
-            failing = _failing(sound, rounds[0], limits)
-            with contextlib.ExitStack() as held:
-                switched = held.enter_context(SwitchedModel(source, quantized))
-                saturating = held.enter_context(SaturatingModules(quantized, families))
-                feeds = [case.feeds for case in failing]
-                costs = measure_sensitivity(switched, source, quantized, feeds)
-                ranked = saturating.ranked(costs, feeds)
-                count = _fewest(switched, saturating, ranked, failing, limits) if ranked else 0
-            while ranked and len(rounds) < MOST_ROUNDS and not rounds[-1].met:
-                chosen = ranked[:count]
-                findings = measure(_patterns(chosen, ranked))
-                is_static = quantization.quantize == "static-int8"
-                around = surrounding(load_model(source), chosen) if is_static else []
-                if around and not rounds[-1].met:
-                    wider = [*chosen, *around]
-                    known = list(dict.fromkeys([*ranked, *around]))
-                    findings = measure(_patterns(wider, known))
-                if count == len(ranked):
-                    break
-                count = min(len(ranked), count * _GROWTH)
-    last = rounds[-1]
-    # Q101, an error: everything is kept, so nothing is quantized.
-    met = last.met and not any(finding.is_error for finding in findings)
-    seven_bits = False
-    if not met and "saturating-pairs" in families and not quantization.reduce_range:
-        narrow = dataclasses.replace(quantization, reduce_range=True)
-        with tempfile.TemporaryDirectory(prefix="convkit-choosing-") as name:
-            quantized = Path(name) / "quantized.onnx"
-            quantize_file(source, quantized, narrow.keeping(()), calibration_feeds)
-            found = family_outputs(quantized, _feeds(sound), families)
-            seven_bits = judge_round((), sound, found, limits).met
-    return Kept(last.patterns, met, tuple(rounds), costs, tuple(findings), seven_bits)
+@dataclasses.dataclass
+class _Search:
+    """Rounds of quantizing a graph; `findings` are those of the last."""
+
+    quantization: Quantization
+    cases: Mapping[str, JudgedCase]
+    limits: Mapping[str, Limits]
+    calibration_feeds: Sequence[Feeds] | None
+    families: Sequence[ProductFamily]
+    source: Path
+    folder: Path
+    rounds: list[Round] = dataclasses.field(default_factory=list)
+    findings: list[Finding] = dataclasses.field(default_factory=list)
+
+    @property
+    def nothing_quantized(self) -> bool:
+        """True if the last round left nothing to quantize (Q101, an error)."""
+        return any(finding.is_error for finding in self.findings)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the last round meets the limits, or keeping more makes no difference."""
+        return self.rounds[-1].met or self.nothing_quantized
+
+    @property
+    def _quantized(self) -> Path:
+        return self.folder / "quantized.onnx"
+
+    def measure(self, patterns: tuple[str, ...]) -> None:
+        """Make another round, which keeps what patterns match."""
+        kept = self.quantization.keeping(patterns)
+        self.findings = quantize_file(self.source, self._quantized, kept, self.calibration_feeds)
+        found = family_outputs(self._quantized, _feeds(self.cases), self.families)
+        self.rounds.append(judge_round(patterns, self.cases, found, self.limits))
+
+    def better_with(self, even: Path) -> tuple["_Search", bool]:
+        """Return the search to go on with: in a graph with equalized channels, if that is clearly
+        better with everything quantized, and otherwise this one.
+        """
+        folder = self.folder / "equalized"
+        folder.mkdir()
+        other = dataclasses.replace(self, source=even, folder=folder, rounds=list(self.rounds))
+        other.measure(())
+        clearly = other.rounds[-1].overshoot < _CLEARLY * self.rounds[-1].overshoot
+        return (other, True) if clearly else (self, False)
+
+    def keep_costliest(self) -> Sensitivity:
+        """Make rounds that keep more and more of the costliest modules; return what each costs."""
+        failing = _failing(self.cases, self.rounds[-1], self.limits)
+        with contextlib.ExitStack() as held:
+            switched = held.enter_context(SwitchedModel(self.source, self._quantized))
+            saturating = held.enter_context(SaturatingModules(self._quantized, self.families))
+            feeds = [case.feeds for case in failing]
+            costs = measure_sensitivity(switched, self.source, self._quantized, feeds)
+            ranked = saturating.ranked(costs, feeds)
+            count = _fewest(switched, saturating, ranked, failing, self.limits) if ranked else 0
+        most = len(self.rounds) - 1 + MOST_ROUNDS
+        while ranked and len(self.rounds) < most and not self.rounds[-1].met:
+            chosen = ranked[:count]
+            self.measure(_patterns(chosen, ranked))
+            is_static = self.quantization.quantize == "static-int8"
+            around = surrounding(load_model(self.source), chosen) if is_static else []
+            if around and not self.rounds[-1].met:
+                wider = [*chosen, *around]
+                known = list(dict.fromkeys([*ranked, *around]))
+                self.measure(_patterns(wider, known))
+            if count == len(ranked):
+                break
+            count = min(len(ranked), count * _GROWTH)
+        return costs
 
 
 def _feeds(cases: Mapping[str, JudgedCase]) -> dict[str, Feeds]:

@@ -2,6 +2,7 @@
 decision.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,8 +37,10 @@ def decide_quantization(
     The quantizer's own findings are left to the build, except one that leaves nothing to decide.
     """
     kept = choose_kept(source, quantization, cases, limits, calibration_feeds, families)
-    decided = quantization.keeping(kept.patterns)
+    decided = dataclasses.replace(quantization.keeping(kept.patterns), equalize=kept.equalized)
     change: dict[str, Json] = {KEPT: list(kept.patterns)}
+    if kept.equalized:
+        change["target.precision.equalize"] = True
     if decided.reduce_range:
         change["target.precision.reduce_range"] = True
     return decided, kept, [_searched(kept, change)]
@@ -59,10 +62,11 @@ def _searched(kept: Kept, change: dict[str, Json]) -> Finding:
     }
     names = _shortened(kept.patterns)
     if kept.met:
+        evenly = ", with channels that are scaled to be alike (equalize: true)"
         return Finding(
             "N208",
             f"keep_float32: auto keeps {names} in float32 and meets the tolerance, as measured on"
-            " the quantized model",
+            f" the quantized model{evenly if kept.equalized else ''}",
             Place(),
             evidence,
             Remedy("Write these patterns into the recipe.", change, proven=True),

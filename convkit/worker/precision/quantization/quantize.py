@@ -1,8 +1,9 @@
 """Quantizes an exported ONNX file and returns the findings."""
 
+import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,11 @@ from convkit.worker.precision.quantization.calibration_data import (
     doubtful_ranges,
     feeds_from_file,
     range_findings,
+)
+from convkit.worker.precision.quantization.channel_equalization import (
+    equalized_file,
+    equalized_finding,
+    equalizing_exponents,
 )
 from convkit.worker.precision.quantization.node_selection import (
     INTEGER_TO_INTEGER,
@@ -83,10 +89,15 @@ def quantize_file(
     module paths are preserved.
 
     The same source, options and feeds produce the same bytes. `calibration_feeds` are read only for
-    static-int8 without a calibration file. If the findings contain an error that leaves nothing to
-    quantize, the file is the source graph (Q103), widened to float32 if need be (Q101). Raises
+    static-int8 and equalization, and not if there is a calibration file. If the findings contain an
+    error that leaves nothing to quantize, the file is the source graph (Q103), widened to float32
+    if need be (Q101). Raises
     StageFailedError if the quantizer cannot process the graph, or if there is no calibration data.
     """
+    if quantization.equalize:
+        plain = dataclasses.replace(quantization, equalize=False)
+        with equalized_source(source, quantization, calibration_feeds) as (even, finding):
+            return [*quantize_file(even, destination, plain, calibration_feeds), finding]
     original = load_model(source)
     findings = packed_findings(original)
     if findings:
@@ -113,6 +124,19 @@ def quantize_file(
         return [*findings, _nothing(selection, quantization)]
     findings += _write(model, original, destination, quantization, selection, feeds)
     return findings
+
+
+@contextlib.contextmanager
+def equalized_source(
+    source: Path, quantization: Quantization, calibration_feeds: Iterable[Feeds] | None
+) -> Iterator[tuple[Path, Finding]]:
+    """Provide a graph whose channels are alike as far as they can be, and Q113, which says so;
+    valid inside the block. If no channels can, it is the same file.
+    """
+    feeds = _feeds(quantization, load_model(source), calibration_feeds)
+    exponents = equalizing_exponents(source, quantization, feeds)
+    with equalized_file(source, exponents) as even:
+        yield even, equalized_finding(exponents)
 
 
 def _feeds(

@@ -38,13 +38,15 @@ def with_weight_bits(
         return quantization, []
     sound = sound_cases(cases)
     feeds = list(calibration_feeds) if calibration_feeds is not None else None
-    eight = _measured(source, dataclasses.replace(quantization, reduce_range=False), sound, feeds)
+    plain = dataclasses.replace(quantization, equalize=bool(quantization.equalize))
+    eight = _measured(source, dataclasses.replace(plain, reduce_range=False), sound, feeds)
     if not eight.may_saturate:
-        return eight.quantization, []
-    seven = _measured(source, dataclasses.replace(quantization, reduce_range=True), sound, feeds)
+        return dataclasses.replace(quantization, reduce_range=False), []
+    seven = _measured(source, dataclasses.replace(plain, reduce_range=True), sound, feeds)
     if not eight.is_computable or seven.worst < eight.worst:
-        return seven.quantization, [_seven_bits(eight, seven)]
-    return eight.quantization, []
+        narrow = dataclasses.replace(quantization, reduce_range=True)
+        return narrow, [_seven_bits(eight, seven)]
+    return dataclasses.replace(quantization, reduce_range=False), []
 
 
 @dataclasses.dataclass(frozen=True)

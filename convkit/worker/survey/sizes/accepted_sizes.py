@@ -385,10 +385,12 @@ class Sizing:
         known = any(sample.along is not None for sample in samples.values())
         if whole is None or known or not any(map(is_length, contract.inputs)):
             return samples
-        lengths = Sample("lengths", along=whole)
-        if not self._pads_rows(contract, lengths):
-            least = dimension_size(whole, smallest_sizes(contract))
-            lengths = Sample("integers", (max(1, least - least // 4), least + 1))
+        least = dimension_size(whole, smallest_sizes(contract))
+        lengths = Sample("integers", (max(1, least - least // 4), least + 1))
+        for each in (Sample("lengths", along=whole), Sample("lengths", (1.0,), along=whole)):
+            if self._pads_rows(contract, each):
+                lengths = each
+                break
         return {
             spec.name: lengths if is_length(spec) else samples[spec.name]
             for spec in contract.inputs
