@@ -110,8 +110,9 @@ def _decide_quantization(
             for name, case in every.items()
             if name.partition(":")[0] not in request.clipped
         }
+        may_narrow = quantized.reduce_range is None
         chosen, kept, searched = decide_quantization(
-            path, chosen, judged, request.limits, usual, request.families
+            path, chosen, judged, request.limits, usual, request.families, narrows=may_narrow
         )
         findings += searched
         rounds = tuple(each.as_protocol() for each in kept.rounds)

@@ -54,8 +54,10 @@ def is_refused(node: Node) -> bool:
     return question is not None and question(node)
 
 
-def _is_cut(node: Node) -> bool:
-    return any(isinstance(each, int) and each < 0 for each in _listed(node.args[1]))
+def _is_cut_or_whole(node: Node) -> bool:
+    is_cut = any(isinstance(each, int) and each < 0 for each in _listed(node.args[1]))
+    kind = node.meta["val"].dtype
+    return is_cut or not (kind.is_floating_point or kind.is_complex)
 
 
 def _is_repeated_elsewhere(node: Node) -> bool:
@@ -219,7 +221,7 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     # Known to coremltools, which takes no tensors for bounds.
     "aten.clamp.Tensor": lambda _: True,
     "aten.native_layer_norm.default": _has_computed_scale,
-    "aten.constant_pad_nd.default": _is_cut,
+    "aten.constant_pad_nd.default": _is_cut_or_whole,
     "aten.pad.default": _is_repeated_elsewhere,
     "aten.convolution.default": _is_extended,
     **dict.fromkeys(
@@ -247,14 +249,34 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
 
 
 def _padded(x: torch.Tensor, pad: Sequence[int], value: float = 0) -> torch.Tensor:
-    """`F.pad` with a constant: what is negative is cut off first."""
-    if min(pad) >= 0:
+    """`F.pad` with a constant: what is negative is cut off first. Core ML pads fractions only, and
+    coremltools makes float32 of everything else, which does not hold every whole number.
+    """
+    if x.dtype == torch.bool:
+        return torch.constant_pad_nd(x.to(torch.float32), pad, float(value)) != 0
+    is_whole = not (x.dtype.is_floating_point or x.dtype.is_complex)
+    if min(pad) >= 0 and not is_whole:
         return NotImplemented
     for place, cut in enumerate(pad):
         if cut < 0:
             axis = x.ndim - 1 - place // 2
             x = x.narrow(axis, -cut if place % 2 == 0 else 0, x.shape[axis] + cut)
+    if is_whole:
+        return _between_blocks(x, pad, int(value))
     return torch.constant_pad_nd(x, [max(each, 0) for each in pad], value)
+
+
+def _between_blocks(x: torch.Tensor, pad: Sequence[int], value: int) -> torch.Tensor:
+    """Return whole numbers between blocks of a constant, as many along each axis as are added."""
+    for place in range(0, len(pad), 2):
+        axis = x.ndim - 1 - place // 2
+        before, after = (
+            [x.new_full([*x.shape[:axis], count, *x.shape[axis + 1 :]], value)] * (count > 0)
+            for count in pad[place : place + 2]
+        )
+        if before or after:
+            x = torch.cat([*before, x, *after], axis)
+    return x
 
 
 def _transposed(

@@ -85,7 +85,10 @@ def _padded(
     return values.transpose(0, 1) if batch_first else values, lengths
 
 
-_REPLACEMENTS = {"pack_padded_sequence": _packed, "pad_packed_sequence": _padded}
+_REPLACEMENTS: dict[str, Callable[..., object]] = {
+    "pack_padded_sequence": _packed,
+    "pad_packed_sequence": _padded,
+}
 
 
 def _steps(values: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ from types import ModuleType
 
 from convkit.protocol.json_codec import Json, decode
 from convkit.protocol.messages import Source, SourceKind
+from convkit.worker.original.gathered_arguments import gather_rest
 from convkit.worker.original.loading import (
     exported_archive,
     local_folder,
@@ -40,6 +41,7 @@ def load_model(source: Source) -> LoadedModel:
         return ready
     loaded: LoadedModel = REGISTRY[source.kind].load(source)
     keep_denormals()  # the model's own code may have changed this thread's mode
+    gather_rest(loaded.module)
     training, changed = left_in_training(loaded.module), changed_by_training(loaded.module)
     loaded.module.eval()
     loaded.module.requires_grad_(requires_grad=False)

@@ -50,7 +50,8 @@ class Kept:
     """The modules to keep in float32: the last round's patterns, and whether they met the limits.
 
     `findings` are those of the last round's quantization. `seven_bits`: no patterns met the limits,
-    but weights of seven bits do without any, because products then saturate nowhere. `equalized`:
+    but weights of seven bits do without any, because products then saturate nowhere; if that is
+    what is chosen, the limits are met by it. `equalized`:
     all but the first round had channels that are scaled alike.
     """
 
@@ -70,6 +71,8 @@ def choose_kept(
     limits: Mapping[str, Limits],
     calibration_feeds: Sequence[Feeds] | None = None,
     families: Sequence[ProductFamily] = PRODUCT_FAMILIES,
+    *,
+    narrows: bool = False,
 ) -> Kept:
     """Find a small set of modules to exclude from quantization so that the outputs meet their
     limits.
@@ -81,7 +84,8 @@ def choose_kept(
     The model is then quantized with patterns for these, and measured on all cases. If the limits
     are still exceeded, the next round keeps what surrounds them, too, and another one twice as
     many. `limits` are by output, for the worst of the families of processors. Cases in which the
-    original itself is not finite are skipped, since verification reports them.
+    original itself is not finite are skipped, since verification reports them. If nothing meets the
+    limits but weights of seven bits, these are chosen if `narrows`, and otherwise noted.
     """
     sound = sound_cases(cases)
     with contextlib.ExitStack() as held:
@@ -107,6 +111,9 @@ def choose_kept(
             again = dataclasses.replace(search, quantization=narrow, rounds=[], findings=[])
             again.measure(())
             seven_bits = again.rounds[0].met
+            if seven_bits and narrows:
+                again.rounds = [*search.rounds, *again.rounds]
+                search, met, last = again, True, again.rounds[-1]
     rounds, findings = tuple(search.rounds), tuple(search.findings)
     return Kept(last.patterns, met, rounds, costs, findings, seven_bits, equalized)
 

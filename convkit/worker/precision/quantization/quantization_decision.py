@@ -30,14 +30,20 @@ def decide_quantization(
     limits: Mapping[str, Limits],
     calibration_feeds: Sequence[Feeds] | None,
     families: Sequence[ProductFamily],
+    *,
+    narrows: bool = False,
 ) -> tuple[Quantization, Kept, list[Finding]]:
     """Determine what stays in float32; return the quantization with it, the search, and N208 or
-    N209.
+    N209. `narrows`: weights may get seven bits for it.
 
     The quantizer's own findings are left to the build, except one that leaves nothing to decide.
     """
-    kept = choose_kept(source, quantization, cases, limits, calibration_feeds, families)
+    kept = choose_kept(
+        source, quantization, cases, limits, calibration_feeds, families, narrows=narrows
+    )
     decided = dataclasses.replace(quantization.keeping(kept.patterns), equalize=kept.equalized)
+    if kept.met and kept.seven_bits:
+        decided = dataclasses.replace(decided, reduce_range=True)
     change: dict[str, Json] = {KEPT: list(kept.patterns)}
     if kept.equalized:
         change["target.precision.equalize"] = True
@@ -62,11 +68,13 @@ def _searched(kept: Kept, change: dict[str, Json]) -> Finding:
     }
     names = _shortened(kept.patterns)
     if kept.met:
-        evenly = ", with channels that are scaled to be alike (equalize: true)"
+        ways = ["channels that are scaled to be alike (equalize: true)"] * kept.equalized
+        ways += ["weights of seven bits (reduce_range: true)"] * kept.seven_bits
+        how = f", with {' and '.join(ways)}" if ways else ""
         return Finding(
             "N208",
             f"keep_float32: auto keeps {names} in float32 and meets the tolerance, as measured on"
-            f" the quantized model{evenly if kept.equalized else ''}",
+            f" the quantized model{how}",
             Place(),
             evidence,
             Remedy("Write these patterns into the recipe.", change, proven=True),

@@ -14,6 +14,7 @@ import torch
 from convkit.protocol.contract import TensorSpec
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.forward_signature import forward_parameters
+from convkit.worker.original.gathered_arguments import gathered
 from convkit.worker.original.input_structure import CACHED, Arguments, is_cache
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype
@@ -47,7 +48,7 @@ def example_call(loaded: LoadedModel, example: object) -> ExampleCall:
     defaults = {name: each.default for name, each in parameters.items()}
     first: StageFailedError | None = None
     readable: list[tuple[Mapping[str, object], ExampleCall]] = []
-    for arguments in _readings(list(parameters), example):
+    for arguments in _readings(list(parameters), example, gathered(loaded.module)):
         try:
             readable.append((arguments, _flat(arguments, defaults)))
         except StageFailedError as error:
@@ -65,8 +66,12 @@ def example_call(loaded: LoadedModel, example: object) -> ExampleCall:
     return call
 
 
-def _readings(parameters: Sequence[str], example: object) -> Iterator[Mapping[str, object]]:
-    """Yield what forward's arguments may be, likeliest first."""
+def _readings(
+    parameters: Sequence[str], example: object, rest: str | None
+) -> Iterator[Mapping[str, object]]:
+    """Yield what forward's arguments may be, likeliest first; `rest` is the list of those that have
+    no name.
+    """
     whole = {parameters[0]: example} if parameters else {}
     if isinstance(example, Mapping) and example:
         if all(name in parameters for name in example):
@@ -82,7 +87,11 @@ def _readings(parameters: Sequence[str], example: object) -> Iterator[Mapping[st
                 left = parameters[len(given) :]
                 if len(given) <= len(parameters) and all(name in left for name in last):
                     yield {**dict(zip(parameters, given, strict=False)), **last}
-        if len(example) <= len(parameters):
+        if rest is not None:
+            count = list(parameters).index(rest)
+            named = dict(zip(parameters[:count], example, strict=False))
+            yield named | ({rest: list(example[count:])} if len(example) > count else {})
+        elif len(example) <= len(parameters):
             yield dict(zip(parameters, example, strict=False))
         yield whole
     elif example is not None and not isinstance(example, str | bytes | int | float):
