@@ -91,6 +91,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 exporter=exporter_of(recipe, export),
                 opset=_opset_of(recipe, export),
                 input_order=export.input_order,
+                may_fall_back="exporter" not in export.model_fields_set,
             )
         case "reference":
             return ReferenceRequest(

@@ -31,7 +31,8 @@ OptionsT = TypeVar("OptionsT")
 class ExportRequest:
     """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`).
 
-    `opset` 0: an ONNX file keeps its own.
+    `opset` 0: an ONNX file keeps its own. `may_fall_back`: nobody chose the exporter, so where it
+    fails, another whose graph is proven to be right may take its place.
     """
 
     source: Source
@@ -40,6 +41,7 @@ class ExportRequest:
     exporter: Exporter
     opset: int
     input_order: Literal["signature", "recipe"]
+    may_fall_back: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,8 +44,8 @@ class ExporterChoice:
         before = "".join(f". Not {name}: {why}" for name, why in self.refused.items())
         return Finding(
             "E303",
-            f"exporter auto used {self.exporter}, whose graph matches the original at {compared}"
-            f"{before}",
+            f"exported with {self.exporter}, whose graph matches the original at"
+            f" {compared}{before}",
             evidence={
                 "exporter": self.exporter,
                 "refused": dict(self.refused),
@@ -82,7 +82,7 @@ def choose(job: ExportJob) -> ExporterChoice:
         try:
             model, proof = _attempt(job, name, decisions)
         except StageFailedError as error:
-            refused[name] = _first_line(error)
+            refused[name] = first_line(str(error) or type(error).__name__)
             causes += error.findings if isinstance(error, UnexportableError) else []
             continue
         if isinstance(proof, Proof):
@@ -119,6 +119,6 @@ def _nothing_works(refused: Mapping[Exporter, str], causes: list[Finding]) -> Fi
     )
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].removeprefix("export: ").rstrip(".")
+def first_line(error: str) -> str:
+    """Return an error's first line, without what says that it is of the export."""
+    return error.strip().splitlines()[0].removeprefix("export: ").rstrip(".")

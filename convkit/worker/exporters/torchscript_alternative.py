@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cases.decision_sizes import Decisions
 from convkit.worker.exporters import torchscript_exporter
+from convkit.worker.exporters.automatic_exporter import ExporterChoice, first_line
 from convkit.worker.exporters.axis_lines import at_lines
 from convkit.worker.exporters.dynamic_trace import recurrent_modules
 from convkit.worker.exporters.export_job import ExportJob
@@ -18,22 +19,30 @@ from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 
 
-def prove_torchscript(job: ExportJob, decisions: Decisions) -> Proof | None:
+def prove_torchscript(
+    job: ExportJob, decisions: Decisions, refused: str = ""
+) -> ExporterChoice | None:
     """Export with TorchScript and compare with the original; None unless they agree at every
-    compared size, including both sides of the model's decisions.
+    compared size, including both sides of the model's decisions. `refused` says why torch's does
+    not.
     """
     folder = job.scratch / "alternative"
     folder.mkdir()
     try:
-        torchscript_exporter.export(dataclasses.replace(job, scratch=folder))
+        model = torchscript_exporter.export(dataclasses.replace(job, scratch=folder))
     except StageFailedError:
         return None
     proof = prove(job, folder / "first" / "model.onnx", decisions)
-    return None if isinstance(proof, str) else proof
+    if isinstance(proof, str):
+        return None
+    return ExporterChoice("torchscript", model, proof, {"torch": refused})
 
 
-def with_alternative(job: ExportJob, findings: Sequence[Finding], error: str) -> list[Finding]:
-    """Return the findings after torch's exporter failed: E301 if TorchScript's was seen to work.
+def with_alternative(
+    job: ExportJob, findings: Sequence[Finding], error: str, *, takes_it: bool = False
+) -> list[Finding] | ExporterChoice:
+    """Return the findings after torch's exporter failed: E301 if TorchScript's was seen to work, or
+    its graph if `takes_it`.
 
     Otherwise, the original findings, with the responsible recurrent layer or line.
     """
@@ -42,9 +51,11 @@ def with_alternative(job: ExportJob, findings: Sequence[Finding], error: str) ->
         job.module, job.examples.draw, job.contract, job.probe.sizes, root
     )
     recurrent = recurrent_modules(job.loaded.module)
-    proof = prove_torchscript(job, decisions)
-    if proof is not None:
-        return [_use_torchscript(findings, error, recurrent, proof)]
+    choice = prove_torchscript(job, decisions, first_line(error))
+    if choice is not None:
+        if takes_it:
+            return choice
+        return [_use_torchscript(findings, error, recurrent, choice.proof)]
     return at_lines(findings, job.contract, job.probe, decisions, numbers)
 
 

@@ -42,6 +42,7 @@ from convkit.worker.precision.quantization.scales_and_zero_points import check_d
 from convkit.worker.runtime_interface.distinct_operators import write_operators
 
 if TYPE_CHECKING:
+    from convkit.worker.exporters.automatic_exporter import ExporterChoice
     from convkit.worker.original.loading.loaded_model import LoadedModel
 
 InputOrder = Literal["signature", "recipe"]
@@ -118,7 +119,9 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
             model, exporter, export_findings = _trace(job, request)
         except StageFailedError as error:
             found = _unexportable(job, request, error)
-            return _nothing(request, prepared.parameters), [*findings, *found]
+            if isinstance(found, list):
+                return _nothing(request, prepared.parameters), [*findings, *found]
+            model, exporter, export_findings = found.model, found.exporter, [found.finding()]
         findings += export_findings
         context.progress("checking and writing the graph", done=0.8)
         _tidy(model, exporter, request, loaded)
@@ -152,8 +155,11 @@ def _trace(job: ExportJob, request: ExportRequest) -> tuple[onnx_ir.Model, Expor
     return model, request.exporter, []
 
 
-def _unexportable(job: ExportJob, request: ExportRequest, error: StageFailedError) -> list[Finding]:
-    """Return why the model cannot be exported, and what works in its place.
+def _unexportable(
+    job: ExportJob, request: ExportRequest, error: StageFailedError
+) -> "list[Finding] | ExporterChoice":
+    """Return why the model cannot be exported, and what works in its place; or that, if it may be
+    used.
 
     Raises the error itself where nothing is known but its message.
     """
@@ -174,7 +180,10 @@ def _unexportable(job: ExportJob, request: ExportRequest, error: StageFailedErro
         lines = value_dependent_lines(job.module, job.probe.inputs, job.loaded.source_root)
         decides = any(finding.code == "E305" for finding in findings)
         if not lines or (findings and not decides):
-            findings = with_alternative(job, findings, str(error))
+            found = with_alternative(job, findings, str(error), takes_it=request.may_fall_back)
+            if not isinstance(found, list):
+                return found
+            findings = found
     if not findings and (unknown := untranslated(job, str(error))) is not None:
         return [unknown]
     if not findings:

@@ -64,7 +64,8 @@ class Export(RecipeModel):
         "torch",
         description=(
             "torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum:"
-            " optimum-onnx; auto: the first of torch, torchscript, optimum whose graph is right"
+            " optimum-onnx; auto: the first of torch, torchscript, optimum whose graph is right;"
+            " default: torch, or torchscript where torch fails and its graph is right"
         ),
     )
     opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(

@@ -30,7 +30,41 @@ def plain_calls() -> dict[Any, tuple[Callable[..., object], _Question]]:
         aten.addbmm.default: (_sum_of_products, _always),
         aten.pad_sequence.default: (_padded, _always),
         aten.gather.default: (from_leading_rows, has_fewer_rows),
+        **_shifts(),
     }
+
+
+# Whole numbers for which onnxruntime has no shift, or of which torch's exporter makes signed ones.
+_SHIFTED_WIDER = (torch.int16, torch.uint8)
+
+
+def _shifts() -> dict[Any, tuple[Callable[..., object], _Question]]:
+    """Shifts by tensors, under the one name that torch's exporter knows, and of short numbers."""
+    aten = torch.ops.aten
+    found: dict[Any, tuple[Callable[..., object], _Question]] = {}
+    for shift, calls in (
+        (torch.bitwise_left_shift, (aten.__lshift__, aten.bitwise_left_shift)),
+        (torch.bitwise_right_shift, (aten.__rshift__, aten.bitwise_right_shift)),
+    ):
+        how = functools.partial(_shifted, shift)
+        found[calls[0].Tensor] = (how, _always)
+        for each in (calls[0].Scalar, calls[1].Tensor, calls[1].Tensor_Scalar):
+            found[each] = (how, _is_shifted_wider)
+    return found
+
+
+def _is_shifted_wider(x: torch.Tensor, *_: object) -> bool:
+    return x.dtype in _SHIFTED_WIDER
+
+
+def _shifted(
+    shift: Callable[..., torch.Tensor], x: torch.Tensor, count: torch.Tensor | int
+) -> torch.Tensor:
+    if not _is_shifted_wider(x):
+        return shift(x, count) if isinstance(count, torch.Tensor) else NotImplemented
+    if isinstance(count, torch.Tensor):
+        count = count.to(torch.int32)
+    return shift(x.to(torch.int32), count).to(x.dtype)
 
 
 def _always(*_: object, **__: object) -> bool:

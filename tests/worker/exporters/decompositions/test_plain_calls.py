@@ -41,6 +41,22 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         ]
     ),
     "an index for the leading rows": lambda x: x.gather(2, (x[:1, :2, :4] > 0).long() + 1),
+    "shifts by tensors": lambda x: torch.stack(
+        [(x * 99).long() >> (x > 0).long(), (x * 99).long() << (x > 0).long()]
+    ),
+    "shifts of short numbers": lambda x: torch.cat(
+        [
+            ((x * 99).to(torch.int16) >> 2).long(),
+            ((x * 99).abs().to(torch.uint8) << 1).long(),
+            ((x * 99).abs().to(torch.uint8) >> (x > 0).to(torch.uint8)).long(),
+        ]
+    ),
+    "a packed batch that is unpacked": lambda x: torch.cat(
+        rnn.pad_packed_sequence(
+            rnn.pack_padded_sequence(x[0], (x[0, :, 0, 0] > 9).long() + 5, batch_first=True),
+            batch_first=True,
+        )[:1]
+    ),
     "a sum of products": lambda x: torch.addbmm(x[0, 0], x[0], x[1], beta=0.5, alpha=2),
 }
 
