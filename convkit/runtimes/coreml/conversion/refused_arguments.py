@@ -61,13 +61,17 @@ def _is_cut_or_whole(node: Node) -> bool:
 
 
 def _is_repeated_elsewhere(node: Node) -> bool:
-    """Say whether padding repeats values in a way, or along axes, that Core ML does not."""
+    """Say whether padding repeats values in a way, or along axes, that Core ML does not, or is of
+    whole numbers (see `_padded`).
+    """
     mode = node.args[2] if len(node.args) > _MOST_REPEATED else node.kwargs.get("mode", "constant")
     amounts = _listed(node.args[1])
     is_elsewhere = any(amounts[2 * _MOST_REPEATED :]) or any(
         isinstance(each, int) and each < 0 for each in amounts
     )
-    return mode == "circular" or (mode != "constant" and is_elsewhere)
+    if mode == "constant":
+        return _is_cut_or_whole(node)
+    return mode == "circular" or is_elsewhere
 
 
 def _is_extended(node: Node) -> bool:
@@ -270,12 +274,13 @@ def _between_blocks(x: torch.Tensor, pad: Sequence[int], value: int) -> torch.Te
     """Return whole numbers between blocks of a constant, as many along each axis as are added."""
     for place in range(0, len(pad), 2):
         axis = x.ndim - 1 - place // 2
-        before, after = (
-            [x.new_full([*x.shape[:axis], count, *x.shape[axis + 1 :]], value)] * (count > 0)
+        rest = x.shape[axis + 1 :]
+        blocks = [
+            [x.new_full([*x.shape[:axis], count, *rest], value)] if count > 0 else []
             for count in pad[place : place + 2]
-        )
-        if before or after:
-            x = torch.cat([*before, x, *after], axis)
+        ]
+        if any(blocks):
+            x = torch.cat([*blocks[0], x, *blocks[1]], axis)
     return x
 
 

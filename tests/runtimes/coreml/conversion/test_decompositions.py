@@ -144,3 +144,32 @@ def test_calls_that_coremltools_refuses_or_gets_wrong(name: str) -> None:
     found = evaluated(converted(inside, {"x": x}).program, {"x": x})["y"]
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() <= 2e-6 * max(1, np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "padded",
+    [
+        lambda ids, x: F.pad(ids, (1, 2, 0, 1), value=7),
+        lambda ids, x: (~F.pad(x > 0, (1, 0), value=True)).int(),
+        lambda ids, x: F.pad(ids, (-1, 1), value=16777219),
+    ],
+)
+def test_whole_numbers_are_padded_as_they_are(padded: Callable) -> None:
+    """Core ML pads fractions only, and float32 has no 16777217."""
+    inputs = {
+        "ids": torch.tensor([[16777217, 3, -5], [1, 536870913, 2]], dtype=torch.int32),
+        "x": torch.tensor([[1.0, -1.0, 2.0], [-3.0, 4.0, 0.5]]),
+    }
+    module = Padded(padded)
+    program = converted(behind_contract(module, inputs, ["y"]), inputs).program
+    found = evaluated(program, inputs)
+    assert np.array_equal(found["y"], module(*inputs.values()).numpy())
+
+
+class Padded(nn.Module):
+    def __init__(self, padded: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.padded = padded
+
+    def forward(self, ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.padded(ids, x)
