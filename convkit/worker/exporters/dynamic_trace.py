@@ -28,6 +28,7 @@ from convkit.worker.exporters.traceable_layers import (
     without_causal_detection,
 )
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.probing.settled_branches import SETTLED, TakenSides, settled_sides
 from convkit.worker.original.recorded_lines import every_line
 
 _SPECIALISED = re.compile(
@@ -77,6 +78,11 @@ def trace(
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
+            if sides := settled_sides(module, tuple(inputs), root):
+                with contextlib.suppress(Exception), every_line(root), TakenSides(root, sides):
+                    program = _exported(module, inputs, contract)
+                    SETTLED[module] = sides
+                    return program
             raise UnexportableError([guard]) from error
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"

@@ -90,6 +90,7 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     from convkit.worker.exporters.exporter_imports import import_exporter
     from convkit.worker.original.probing.input_influence import influences
     from convkit.worker.original.probing.prepared_model import Unfit, prepare
+    from convkit.worker.original.probing.settled_branches import SETTLED, settled_finding
 
     if request.exporter in ("torch", "auto"):
         import_exporter()
@@ -123,6 +124,8 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
                 return _nothing(request, prepared.parameters), [*findings, *found]
             model, exporter, export_findings = found.model, found.exporter, [found.finding()]
         findings += export_findings
+        if (sides := SETTLED.get(module)) is not None:
+            findings.append(settled_finding(sides))
         context.progress("checking and writing the graph", done=0.8)
         _tidy(model, exporter, request, loaded)
         findings += _finish(model, request, context, input_order="signature")
