@@ -64,9 +64,11 @@ class Evaluator:
         states: Mapping[str, np.ndarray] | None = None,
         *,
         watcher: "Watcher | None" = None,
+        looks_for_nonfinite: bool = True,
     ) -> ProgramEvaluation:
         """Evaluate on inputs by name, starting from states by name (default: zeros), which may also
-        be among the feeds.
+        be among the feeds. Without `looks_for_nonfinite`, the trace has no values that are not
+        finite.
 
         Raises FeedMismatchError for inputs that do not fit, EvaluationError if an operation cannot
         be computed.
@@ -80,7 +82,13 @@ class Evaluator:
         held = {each.name: _zeros(each) for each in self._program.states}
         held |= _bound(self._program.states, states, "state")
         with torch.inference_mode():
-            run = _Run(self._constants, held, watcher, wide=self._wide)
+            run = _Run(
+                self._constants,
+                held,
+                watcher,
+                wide=self._wide,
+                looks_for_nonfinite=looks_for_nonfinite,
+            )
             results = run.block(self.plan, [inputs[each.name] for each in self._program.inputs])
         outputs = {
             each.name: _as_declared(value, var, wide=self._wide)
@@ -127,8 +135,10 @@ class _Run:
         watcher: "Watcher | None" = None,
         *,
         wide: bool = False,
+        looks_for_nonfinite: bool = True,
     ) -> None:
         self._constants = constants
+        self._looks = looks_for_nonfinite
         self._wide = wide
         self._watcher = watcher
         self._states = states
@@ -147,7 +157,7 @@ class _Run:
         """Run a block on its inputs and return its outputs."""
         for var, value in zip(plan.inputs, inputs, strict=True):
             self._keep(var, value)
-            if isinstance(value, torch.Tensor) and count_nonfinite(value) is not None:
+            if self._looks and isinstance(value, torch.Tensor) and count_nonfinite(value):
                 self._tainted.add(var)
         for step in plan.steps:
             self._step(step)
@@ -197,7 +207,7 @@ class _Run:
                 f"{step.operation} {step.name} gave shape {list(stored.shape)}; declared is"
                 f" {list(result.shape)}"
             )
-        counts = count_nonfinite(stored, value)
+        counts = count_nonfinite(stored, value) if self._looks else None
         if counts is None:
             self._tainted.discard(result.variable)
         else:

@@ -28,6 +28,8 @@ TAKEN_FOR_INFINITY = 1e38
 # In constants with fewer elements, values that float16 would round to zero become its smallest
 # subnormal (_check_underflow_to_zero).
 _GUARDED = 400
+# Bytes of rounded constants.
+_MOST_KEPT = 1 << 28
 _SMALLEST = float(np.nextafter(np.float16(0), np.float16(1)))
 
 
@@ -41,7 +43,7 @@ class SwitchedEvaluator:
     def __init__(self, program: Program, modules: Mapping[str, str], *, saturate: bool) -> None:
         """Raises UnsupportedOperation."""
         self._evaluator = Evaluator(program, modules)
-        self._saturate = saturate
+        self._constants = _RoundedConstants(saturate=saturate)
         with program.function:  # coremltools' casts depend on the function's deployment target
             self._castable = {
                 step.name: parameters
@@ -61,17 +63,44 @@ class SwitchedEvaluator:
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs by name with the given modules lowered and all others in float32."""
-        watcher = _Rounding(self._castable, frozenset(low), saturate=self._saturate)
-        return self._evaluator.run(feeds, watcher=watcher).outputs
+        watcher = _Rounding(self._castable, frozenset(low), self._constants)
+        return self._evaluator.run(feeds, watcher=watcher, looks_for_nonfinite=False).outputs
+
+
+class _RoundedConstants:
+    """What constants become in float16: kept from run to run, as far as there is room."""
+
+    def __init__(self, *, saturate: bool) -> None:
+        self._saturate = saturate
+        self._known: dict[Variable, torch.Tensor] = {}
+        self._room = _MOST_KEPT
+
+    def of(self, variable: Variable, value: torch.Tensor) -> torch.Tensor:
+        """Return a constant's rounded value."""
+        if (known := self._known.get(variable)) is not None:
+            return known
+        found = _rounded_constant(value, saturate=self._saturate)
+        if found.nbytes <= self._room:
+            self._room -= found.nbytes
+            self._known[variable] = found
+        return found
 
 
 class _Rounding:
+    """Rounds what lowered operations take and give. Every variable is given once in a run, and more
+    often only in the bodies of loops.
+    """
+
     def __init__(
-        self, castable: Mapping[str, frozenset[str]], low: frozenset[str], *, saturate: bool
+        self,
+        castable: Mapping[str, frozenset[str]],
+        low: frozenset[str],
+        constants: _RoundedConstants,
     ) -> None:
         self._castable = castable
         self._low = low
-        self._saturate = saturate
+        self._constants = constants
+        self._is_round: set[Variable] = set()
 
     def _rounds(self, step: ProgramStep) -> bool:
         return step.module in self._low and step.name in self._castable
@@ -86,18 +115,17 @@ class _Rounding:
         ):
             return value
         if variable.op is not None and is_constant(variable.op.op_type):
-            return _rounded_constant(value, saturate=self._saturate)
-        return value.half().float()
+            return self._constants.of(variable, value)
+        return value if variable in self._is_round else value.half().float()
 
     def given(
         self, step: ProgramStep, result: StepResult, computed: torch.Tensor, stored: torch.Tensor
     ) -> torch.Tensor:
-        del result, computed
-        return (
-            stored.half().float()
-            if stored.dtype == torch.float32 and self._rounds(step)
-            else stored
-        )
+        del computed
+        if stored.dtype != torch.float32 or not self._rounds(step):
+            return stored
+        self._is_round.add(result.variable)
+        return stored.half().float()
 
 
 def _rounded_constant(value: torch.Tensor, *, saturate: bool) -> torch.Tensor:

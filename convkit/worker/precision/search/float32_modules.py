@@ -220,7 +220,10 @@ def _needed(
     needed = {module for group in kept for module in group}
     lowered = _union(low)
     for group in kept:
-        alone = [module for module in group if not share((*lowered, module)) <= margin]
+        alone: list[str] = []
+        for module in group:
+            if 2 * len(alone) < len(group) and not share((*lowered, module)) <= margin:
+                alone.append(module)
         if 2 * len(alone) < len(group):
             candidate = tuple(module for module in group if module not in alone)
             if share((*lowered, *candidate)) <= margin:
