@@ -110,6 +110,7 @@ def survey_module(
         found,
         flips=decided.flips,
         counted=decided.counted,
+        rounding=decided.rounding,
         computes_in=low_weights(loaded.module),
         notes=(*found.notes, *filter(None, [double])),
         axis_notes=batch_notes(start, trials),

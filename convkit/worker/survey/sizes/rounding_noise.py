@@ -36,10 +36,12 @@ class RoundingDecides:
     changes, of outputs of fractions in which some elements change by far more than rounding, such
     as boxes in the order of their scores, the RMS of the change relative to their own. `counted`:
     the share of their own by which whole numbers that count something change, beyond one.
+    `rounding`: by how much each output of fractions changes, per unit in the last place.
     """
 
     flips: dict[str, float]
     counted: dict[str, float]
+    rounding: dict[str, Rounding]
 
 
 def rounding_errors(
@@ -120,7 +122,13 @@ def decided_by_rounding(
     flips: dict[str, float] = {}
     shares: dict[str, float] = {}
     largest: dict[str, float] = {}
+    rounding: dict[str, Rounding] = {}
     for one, other in _runs_nearby(contract, samples, trials, clock):
+        for name, change in _changes(
+            one, {name: other.get(name, each) for name, each in one.items()}
+        ):
+            each = Rounding(change.largest / _UNITS, change.cosine)
+            rounding[name] = each.or_more(rounding.get(name))
         for spec in contract.outputs:
             name = spec.name
             if not (name in one and one[name].shape == other[name].shape and one[name].size):
@@ -142,7 +150,7 @@ def decided_by_rounding(
         if flips[name] and share <= _COUNTED and largest[name] >= 1 / _COUNTED
     }
     flipped = {name: share for name, share in flips.items() if name not in counted}
-    return RoundingDecides(flipped, counted)
+    return RoundingDecides(flipped, counted, rounding)
 
 
 def _runs_nearby(
