@@ -16,7 +16,8 @@ _LEAST_AGREEMENT = 0.75
 # where a type's own limit is as wide as all of it: a model that returns their mean would meet that.
 _OF_SPREAD = 0.5
 # The share of labels that may differ at most because fractions may be further off than rounding to
-# the type leaves them: a type's limit on fractions is many roundings wide.
+# the type leaves them: a type's limit on fractions is many roundings wide. More of them where the
+# type allows fractions a larger error, as a search for a precision does.
 _BY_FRACTIONS = 0.1
 # Quantizations that keep activations in float32.
 _WEIGHTS = "weights"
@@ -61,8 +62,9 @@ def fitted(
         agreement = min((each.agreement for each in own), default=1.0)
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
         if agreement >= _LEAST_AGREEMENT:
-            room = usual_nrmse(str(low_type(target))) / error if error > 0 else 0.0
-            by_fractions = min(room * _share_of_differing(own), _BY_FRACTIONS)
+            usual = usual_nrmse(str(low_type(target)))
+            room = usual / error if error > 0 else 0.0
+            by_fractions = min(room * _share_of_differing(own), max(usual, _BY_FRACTIONS))
             differing = max(ROOM * (1 - agreement), by_fractions)
             found["agreement"] = min(limits["agreement"], 1 - differing)
     return found

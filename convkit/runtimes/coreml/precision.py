@@ -60,7 +60,8 @@ def run(
             case = cases[off]
             _, why = explain_float32(converted, request.contract, off, case.feeds, case.expected)
             return PrecisionResult(precision=precision), [*findings, *why]
-        cases |= plain_cases(Path(request.reference), request.contract, low_type_of(precision))
+        given = Path(request.reference), request.contract, low_type_of(precision)
+        cases = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
     context.progress("measuring the range of every tensor", done=0.5)
     decision = decide(
         converted.program,

@@ -14,6 +14,7 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import BuildRequest, BuildResult
 from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.ir import read_graph, save_ir
+from convkit.runtimes.openvino.large_whole_numbers import keep_whole_numbers_exact
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.refusal_texts import in_brief
 from convkit.runtimes.openvino.separate_operators import kinds_to_separate
@@ -187,6 +188,7 @@ def _build_module(
     context.progress("converting the module", done=0.4)
     model = convert_module(prepared, request.contract, request.options)
     file = context.output / session.MODEL_FILE
+    keep_whole_numbers_exact(model)
     save_ir(model, file, request.contract, "float32", from_module=True)
     context.progress("checking the built model's contract", done=0.8)
     built = _NOTHING

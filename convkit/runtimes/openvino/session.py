@@ -20,6 +20,7 @@ from convkit.runtimes.openvino.ir import (
     read_graph,
     save_ir,
 )
+from convkit.runtimes.openvino.large_whole_numbers import keep_whole_numbers_exact
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.runtimes.openvino.separate_operators import separate
 from convkit.runtimes.openvino.sequence_lengths import respect_lengths
@@ -69,6 +70,7 @@ def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context)
     low = asked.default if isinstance(asked, LowPrecision) else came_low
     model = read_graph(graph, operators)
     respect_lengths(model)
+    keep_whole_numbers_exact(model)
     if request.options.separate:
         separate(model, request.options.separate)
     save_ir(model, context.output / MODEL_FILE, request.contract, low or "float32")

@@ -70,8 +70,9 @@ def run(
     search: Search | None = None
     if asked.keep_float32 == "auto":
         context.progress("searching for what must stay in float32", done=0.4)
-        plain = plain_cases(Path(request.reference), request.contract, low)
-        search = search_plan(model, precision, {**cases, **plain}, request.limits)
+        given = Path(request.reference), request.contract, low
+        every = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
+        search = search_plan(model, precision, every, request.limits)
         precision = search.precision
         findings.append(searched_finding(search.precision, search.rounds, met=search.met))
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))

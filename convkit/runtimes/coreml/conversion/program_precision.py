@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.float_limits import LIMITS
-from convkit.protocol.messages import LowPrecision, ModulePrecision, PlanRound
+from convkit.protocol.messages import LowPrecision, ModulePrecision, PlanRound, is_of_sweep
 from convkit.protocol.metrics.limits import Limits
 from convkit.runtimes.coreml.conversion.operation_selection import operation_paths, stays_float32
 from convkit.runtimes.coreml.packages.input_types import as_served
@@ -64,7 +64,11 @@ def decide(
         precision = dataclasses.replace(precision, keep_float32=found.patterns, saturate=saturate)
         rounds = found.rounds
         findings.append(searched_finding(precision, rounds, met=found.met))
-    usual = {name: case.feeds for name, case in served.items() if not case.only_finite}
+    usual = {
+        name: case.feeds
+        for name, case in served.items()
+        if not (case.only_finite or is_of_sweep(name))
+    }
     ranges = run_ranges(program, modules, usual)
     rows = _rows(ranges, weights_by_module(program, modules), precision)
     findings += headroom_findings(rows, precision)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from convkit.protocol.messages import PlanRound
+from convkit.protocol.messages import PlanRound, is_of_sweep
 from convkit.protocol.metrics.limits import Limits
 from convkit.protocol.module_naming import as_patterns, general_path
 from convkit.protocol.module_patterns import matches
@@ -33,6 +33,8 @@ from convkit.worker.precision.search_judgment import (
     worst,
 )
 
+# Cases of sweeps, the smallest.
+_MOST_SWEPT = 8
 MOST_REFINEMENTS = 6
 # Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
 # error.
@@ -100,6 +102,7 @@ def search_modules(
     """Find what must stay in float32 for a model to meet the limits, by output, in every case.
 
     Cases in which the original itself is not finite are skipped, since verification reports them.
+    Those of sweeps are looked at last.
     """
     found = _Search(searched, cases, limits).run()
     if not _keeps_all(found.patterns, searched.modules):
@@ -124,7 +127,12 @@ class _Search:
         self, searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
     ) -> None:
         self.searched = searched
-        self.cases = sound_cases(cases)
+        sound = sound_cases(cases)
+        self.cases = {name: case for name, case in sound.items() if not is_of_sweep(name)}
+        # Seldom of use: a few are measured once a plan meets the limits in the others.
+        swept = {name: case for name, case in sound.items() if is_of_sweep(name)}
+        quickest = sorted(swept, key=lambda name: elements(swept[name]))[:_MOST_SWEPT]
+        self.swept = {name: swept[name] for name in quickest}
         self.limits = limits
         self.rounds: list[PlanRound] = []
 
@@ -167,12 +175,19 @@ class _Search:
         return tuple(as_patterns([module for module in modules if module in kept], modules))
 
     def measure(self, kept: Collection[str]) -> Round:
-        """Judge a plan on every case."""
-        patterns = self.patterns(kept)
-        found = self.searched.planned(patterns, self.cases)
-        judged = judge_round(patterns, self.cases, found, self.limits)
+        """Judge a plan on every case; a sweep's that fails is one of the others from then on."""
+        judged = self.judged(kept, self.cases)
+        if judged.met and self.cases and self.swept:
+            judged = self.judged(kept, self.swept)
+            failing = () if judged.met else (judged.case, judged.examined)
+            self.cases |= {name: self.swept.pop(name) for name in dict.fromkeys(failing)}
         self.rounds.append(judged.as_protocol())
         return judged
+
+    def judged(self, kept: Collection[str], cases: Mapping[str, JudgedCase]) -> Round:
+        patterns = self.patterns(kept)
+        found = self.searched.planned(patterns, cases)
+        return judge_round(patterns, cases, found, self.limits)
 
     def overshoot(self, case: JudgedCase, found: Outputs) -> float:
         return worst(compared(case, found), limits_in(case, self.limits))

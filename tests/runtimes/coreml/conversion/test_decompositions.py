@@ -149,9 +149,9 @@ def test_calls_that_coremltools_refuses_or_gets_wrong(name: str) -> None:
 @pytest.mark.parametrize(
     "padded",
     [
-        lambda ids, x: F.pad(ids, (1, 2, 0, 1), value=7),
-        lambda ids, x: (~F.pad(x > 0, (1, 0), value=True)).int(),
-        lambda ids, x: F.pad(ids, (-1, 1), value=16777219),
+        lambda ids, _: F.pad(ids, (1, 2, 0, 1), value=7),
+        lambda _, x: (~F.pad(x > 0, (1, 0), value=True)).int(),
+        lambda ids, _: F.pad(ids, (-1, 1), value=16777219),
     ],
 )
 def test_whole_numbers_are_padded_as_they_are(padded: Callable) -> None:
