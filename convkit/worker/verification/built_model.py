@@ -40,6 +40,7 @@ from convkit.worker.cases.values.padding_masks import output_padding, padding_po
 from convkit.worker.job_context import Context
 from convkit.worker.metrics.case_agreement import compare_cases
 from convkit.worker.metrics.lost_information import Spread, measure_spread
+from convkit.worker.metrics.open_order import OpenOrder, open_orders
 from convkit.worker.metrics.row_sets import compare_outputs, largest_output_difference
 from convkit.worker.metrics.score_steps import Steps, find_steps
 from convkit.worker.metrics.tensor_metrics import compare, largest_difference
@@ -75,6 +76,7 @@ class BuiltModel:
         self._low = low_type_of(request.precision)
         self._steps: Mapping[str, Steps] = {}
         self.spreads: list[Spread] = []
+        self.open_orders: list[OpenOrder] = []
         self.results: list[ResultMetrics] = []
 
     def ladder(self, cases: Sequence[CaseRecord]) -> tuple[list[CaseMetrics], list[OmittedCase]]:
@@ -118,7 +120,10 @@ class BuiltModel:
         expected = self.expected(case.name)
         are_open = read_open(self._reference, case.name, self._contract.outputs, self._low)
         settled = with_settled(outputs, expected, self._scores(case.name))
-        outputs = {**with_open(settled, expected, are_open)}
+        judged = with_open(settled, expected, are_open)
+        if self._low is None:
+            self.open_orders += open_orders(case.name, expected, outputs, judged)
+        outputs = {**judged}
         padding = {name: self.padding(feeds, name) for name in expected}
         metrics = compare_outputs(
             self._contract,

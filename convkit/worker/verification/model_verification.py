@@ -29,6 +29,7 @@ from convkit.worker.cases.case_files import read_cases
 from convkit.worker.cases.time_budget import Budget
 from convkit.worker.job_context import Context
 from convkit.worker.metrics.lost_information import collapse_findings
+from convkit.worker.metrics.open_order import open_order_findings
 from convkit.worker.original.contract_check import check_contract
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, Runnable, RuntimeSession
 from convkit.worker.steps.built_steps import BuiltSteps, LoopReader
@@ -140,6 +141,7 @@ def verify(
     looped = _loops(request, reference, opened, context)
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
+    findings += open_order_findings(verification.open_orders)
     collapsed = collapse_findings(verification.spreads)
     findings += preparation_cause(
         request.contract, session.run, cases, verification.feeds, verification.expected
