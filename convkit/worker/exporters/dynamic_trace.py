@@ -28,8 +28,8 @@ from convkit.worker.exporters.traceable_layers import (
     without_causal_detection,
 )
 from convkit.worker.job_context import StageFailedError
-from convkit.worker.original.probing.settled_branches import SETTLED, TakenSides, settled_sides
 from convkit.worker.original.recorded_lines import every_line
+from convkit.worker.original.settled_branches import SETTLED, TakenSides, settled_sides
 
 _SPECIALISED = re.compile(
     r"You marked (?P<axis>\w+) as dynamic but your code specialized it to be a constant"

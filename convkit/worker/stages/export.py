@@ -90,7 +90,7 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     from convkit.worker.exporters.exporter_imports import import_exporter
     from convkit.worker.original.probing.input_influence import influences
     from convkit.worker.original.probing.prepared_model import Unfit, prepare
-    from convkit.worker.original.probing.settled_branches import SETTLED, settled_finding
+    from convkit.worker.original.settled_branches import SETTLED, settled_finding
 
     if request.exporter in ("torch", "auto"):
         import_exporter()

@@ -56,11 +56,12 @@ def test_a_quantization_has_others_to_try_and_each_is_one_that_recipes_take() ->
         {"quantize": "static-int8", "per_channel": False, "reduce_range": False, "format": "qdq"}
     )
     roomier, ranges = list(given.with_room()), list(given.with_other_ranges())
-    assert [each["per_channel"] for each in roomier] == [True, False]
-    assert [each["reduce_range"] for each in roomier] == [False, True]
+    assert [each["per_channel"] for each in roomier] == [True, False, False]
+    assert [each.get("equalize") for each in roomier] == [None, True, None]
+    assert [each["reduce_range"] for each in roomier] == [False, False, True]
     assert [each["quantize"] for each in ranges] == ["static-int8", "dynamic-int8"]
     assert ranges[0]["calibration"] == {"method": "percentile"}
     for each in (*roomier, *ranges):
         assert QuantizedPrecision.model_validate(each) != given
-    left = QuantizedPrecision.model_validate({"quantize": "dynamic-int8"})
+    left = QuantizedPrecision.model_validate({"quantize": "dynamic-int8", "equalize": True})
     assert not [*left.with_room(), *left.with_other_ranges()]

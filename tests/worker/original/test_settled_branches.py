@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from convkit.worker.original.probing.settled_branches import TakenSides, settled_sides
+from convkit.worker.original.settled_branches import TakenSides, settled_sides
 
 
 class Experts(torch.nn.Module):
