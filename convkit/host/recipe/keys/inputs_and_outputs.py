@@ -160,8 +160,8 @@ class Lengths(RecipeModel):
     filled: Switch = Field(
         default=False,
         description=(
-            "the longest row always uses the whole axis, as models need it that cut their outputs"
-            " to the longest row"
+            "the first row always uses the whole axis, and none more than the one before it, as"
+            " models need it that cut their outputs to the longest row"
         ),
     )
 

@@ -212,15 +212,16 @@ def _row_lengths(
     longest: int, shape: tuple[int, ...], draw: Draw, *, is_filled: bool
 ) -> np.ndarray:
     """Return how many elements each row uses, of at most `longest`. No row is empty: most models
-    that are given lengths refuse that. `is_filled`: the first row uses all.
+    that are given lengths refuse that. `is_filled`: the first row uses all, and none more than the
+    one before it.
     """
     rows = math.prod(shape)
     padding: Padding = "ragged" if draw.padding == "patterns" else draw.padding
     lengths = _lengths(rows, longest, padding)
-    descending = np.sort(lengths)[::-1].copy()  # as nn.utils.rnn.pack_padded_sequence wants them
-    if is_filled:
-        descending[:1] = longest
-    return np.maximum(descending, min(longest, 1)).reshape(shape)
+    if is_filled:  # and sorted, as nn.utils.rnn.pack_padded_sequence wants them
+        lengths = np.sort(lengths)[::-1].copy()
+        lengths[:1] = longest
+    return np.maximum(lengths, min(longest, 1)).reshape(shape)
 
 
 def _row_offsets(

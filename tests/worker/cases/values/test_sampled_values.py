@@ -192,6 +192,21 @@ def test_lengths_are_bounded_by_their_axis(padding, expected):
     assert drawn.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("padding", "expected"),
+    [
+        ("full", [12, 12, 12, 12]),
+        ("ragged", [12, 9, 5, 1]),
+        ("right", [12, 8, 4, 4]),
+        ("masked-row", [12, 12, 12, 1]),
+    ],
+)
+def test_lengths_that_fill_their_axis_descend_from_it(padding, expected):
+    sample = Sample("lengths", (1.0,), along="sequence")
+    drawn = one("int64", sample, shape=("batch",), draw=Draw("case", padding))
+    assert drawn.tolist() == expected
+
+
 def test_lengths_follow_arithmetic_over_axes():
     drawn = one("int64", Sample("lengths", along="2 * sequence + 1"), shape=("batch",))
     assert drawn.tolist() == [25, 25, 25, 25]

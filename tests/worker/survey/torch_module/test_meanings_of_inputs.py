@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_module_survey import own, shapes
+from test_module_survey import example_of, own, shapes
 
 from convkit.host.draft.recipe_draft import draft_recipe
-from convkit.protocol.messages import Held, SurveyResult
+from convkit.protocol.messages import Held, Sample, SurveyResult
 from convkit.worker.survey.torch_module.argument_roles import argument_uses
 
 ATTENTION = """
@@ -168,3 +168,22 @@ def test_rows_that_are_computed_from_an_image_are_counted_by_image() -> None:
     arguments = {"ids": ids, "pixels": torch.zeros(2, 3, 8, 8)}
     role = argument_uses(Patches(), arguments).roles["pixels"]
     assert (role.name, role.ids, role.value, role.from_each) == ("rows", "ids", 7, 4)
+
+
+PACKED = """
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn = torch.nn.GRU(6, 4, batch_first=True)
+
+    def forward(self, x, lengths):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        return torch.nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+"""
+
+
+def test_lengths_of_a_packed_batch_fill_their_axis_and_descend(tmp_path: Path) -> None:
+    example = example_of(tmp_path, "(torch.ones(3, 9, 6), torch.tensor([9, 5, 2]))")
+    result = own(tmp_path, PACKED, example=example)
+    assert result.samples["lengths"] == Sample("lengths", (1.0,), along="sequence")
+    assert shapes(result)["output"] == ("batch", "sequence", 4)
