@@ -160,3 +160,47 @@ def test_a_crash_across_modules_is_avoided_by_the_one_before_alone(tmp_path, mon
     search = OpeningSearch(request, tmp_path / "model.onnx")
     search.find()
     assert (search.is_avoided, search.kept) == (True, ("layer.transpose",))
+
+
+NORMALIZED = """
+<ir_version: 8, opset_import: ["" : 18]>
+normalized (float[S,4] x) => (float[S,4] out)
+<float[4] w = {1,2,3,4}, int64[1] axes = {-1}, float two = {2}, float eps = {0.00001}> {
+  sum = Add(x, x)
+  mean = ReduceMean(sum, axes)
+  apart = Sub(sum, mean)
+  squared = Pow(apart, two)
+  variance = ReduceMean(squared, axes)
+  shifted = Add(variance, eps)
+  root = Sqrt(shifted)
+  scaled = Div(apart, root)
+  weighed = Mul(scaled, w)
+  biased = Add(weighed, w)
+  out = Identity(biased)
+}
+"""
+
+
+def test_a_fusion_that_reaches_into_the_root_is_opened_with_its_operations_in_float32(tmp_path):
+    """onnxruntime 1.31 fuses a normalization that is written out with the cast before it, and then
+    refuses float16 beside float32.
+    """
+    for name in ("exported", "out"):
+        (tmp_path / name).mkdir()
+    model = onnx.parser.parse_model(NORMALIZED)
+    for node in model.graph.node:
+        node.name = f"node_{node.output[0]}"
+        if node.output[0] not in ("sum", "out"):
+            entry = node.metadata_props.add()
+            entry.key, entry.value = "convkit.module", "norm"
+    onnx.save(model, tmp_path / "exported" / "model.onnx")
+    request = PrecisionRequest(
+        Contract((), (), ()),
+        OnnxRuntimeOptions(),
+        LowPrecision("float16", "auto"),
+        reference="",
+        limits={},
+        exported=str(tmp_path / "exported"),
+    )
+    found = LowPrecision("float16", ("norm",))
+    assert _kept_to_open(request, found, Context(tmp_path / "out")) == (".",)

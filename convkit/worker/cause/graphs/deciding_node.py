@@ -68,7 +68,7 @@ def deciding_node(model: Path, is_well: IsWell) -> DecidingNode | None:
 
 def _modules_before(node: ir.Node) -> tuple[str, ...]:
     """Return the modules that results come from, past further nodes of the node's own module and
-    of the root ("."), whose casts are between the modules' types.
+    of the root ("."), whose casts are between modules.
     """
     found: dict[str, None] = {}
     reached, seen = [node], {node}
@@ -84,7 +84,8 @@ def _modules_before(node: ir.Node) -> tuple[str, ...]:
         found |= dict.fromkeys(
             module_path(each) or "."
             for each in producers
-            if each.op_type != "Cast" and module_path(each) != module_path(node)
+            if module_path(each) != module_path(node)
+            and (module_path(each) or each.op_type != "Cast")
         )
         reached = [each for each in producers if module_path(each) in own]
     return tuple(found)
