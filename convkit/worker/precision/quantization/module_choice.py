@@ -110,7 +110,7 @@ def choose_kept(
             narrow = dataclasses.replace(plain, reduce_range=True)
             again = dataclasses.replace(search, quantization=narrow, rounds=[], findings=[])
             again.measure(())
-            seven_bits = again.rounds[0].met
+            seven_bits = again.rounds[0].met and not again.nothing_quantized
             if seven_bits and narrows:
                 again.rounds = [*search.rounds, *again.rounds]
                 search, met, last = again, True, again.rounds[-1]

@@ -5,6 +5,7 @@ or by a quantizer.
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -111,7 +112,10 @@ def _integers_behind(model: ir.Model) -> dict[ir.Value, tuple[ir.Value, ...]]:
         if tensor is None:
             return None
         is_weight = (
-            tensor.dtype in _INTEGERS and len(tensor.shape) >= 2 and tensor.size >= _SMALLEST_WEIGHT
+            tensor.dtype in _INTEGERS
+            and len(tensor.shape) >= 2
+            and tensor.size >= _SMALLEST_WEIGHT
+            and not _are_places(tensor.numpy())
         )
         behind[value] = (value,) if is_weight else ()
         return behind[value]
@@ -126,6 +130,19 @@ def _integers_behind(model: ir.Model) -> dict[ir.Value, tuple[ir.Value, ...]]:
         for value in node.outputs:
             behind[value] = made
     return behind
+
+
+def _are_places(values: np.ndarray) -> bool:
+    """Say whether values count along one axis and repeat along all others, as coordinates do."""
+    return any(
+        np.array_equal(values, np.broadcast_to(_line(values, axis), values.shape))
+        for axis in range(values.ndim)
+    )
+
+
+def _line(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return the first values along an axis, with one along all others."""
+    return values[tuple(slice(None if each == axis else 1) for each in range(values.ndim))]
 
 
 def packed_findings(model: ir.Model) -> list[Finding]:

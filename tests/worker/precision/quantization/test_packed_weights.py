@@ -89,3 +89,18 @@ def test_a_table_of_places_is_no_weight() -> None:
         },
     )
     assert packed_findings(ir.from_proto(model)) == []
+
+
+def test_coordinates_are_no_weight() -> None:
+    """The rows and columns of a picture, by which its center of mass is computed."""
+    rows, columns = np.meshgrid(np.arange(16), np.arange(16), indexing="ij")
+    model = parsed(
+        """g (float[n,256] x) => (float[n,2] y) {
+            both = Concat<axis=0>(rows, columns)
+            fractions = Cast<to=1>(both)
+            flat = Reshape(fractions, shape)
+            y = Einsum<equation="nk,ck->nc">(x, flat)
+        }""",
+        {"rows": rows[None], "columns": columns[None], "shape": np.array([2, 256])},
+    )
+    assert packed_findings(ir.from_proto(model)) == []
