@@ -74,7 +74,9 @@ def run(
         every = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
         search = search_plan(model, precision, every, request.limits)
         precision = search.precision
-        findings.append(searched_finding(search.precision, search.rounds, met=search.met))
+        findings.append(
+            searched_finding(search.precision, search.rounds, met=search.met, inputs=search.inputs)
+        )
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     modules = _modules(model, assignment, report, precision)
     findings += headroom_findings(modules, precision)

@@ -63,7 +63,7 @@ def decide(
         saturate = precision.saturate or searched.needs_saturation(found.patterns)
         precision = dataclasses.replace(precision, keep_float32=found.patterns, saturate=saturate)
         rounds = found.rounds
-        findings.append(searched_finding(precision, rounds, met=found.met))
+        findings.append(searched_finding(precision, rounds, met=found.met, inputs=found.inputs))
     usual = {
         name: case.feeds
         for name, case in served.items()

@@ -17,11 +17,13 @@ from typing import Protocol
 
 import numpy as np
 
+from convkit.protocol.contract import DType
 from convkit.protocol.messages import PlanRound, is_of_sweep
 from convkit.protocol.metrics.limits import Limits
 from convkit.protocol.module_naming import as_patterns, general_path
 from convkit.protocol.module_patterns import matches
 from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.precision.array_rounding import round_array
 from convkit.worker.precision.search_judgment import (
     Outputs,
     Round,
@@ -89,15 +91,22 @@ class Searched(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FoundModules:
-    """The patterns kept in float32, whether they meet the limits, and each round of the search."""
+    """The patterns kept in float32, whether they meet the limits, and each round of the search.
+    `inputs` are known if everything is kept: those that exceed a limit by being rounded themselves,
+    with nothing else rounded, and by what factor.
+    """
 
     patterns: tuple[str, ...]
     met: bool
     rounds: tuple[PlanRound, ...]
+    inputs: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def search_modules(
-    searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
+    searched: Searched,
+    cases: Mapping[str, JudgedCase],
+    limits: Mapping[str, Limits],
+    low: DType = "float16",
 ) -> FoundModules:
     """Find what must stay in float32 for a model to meet the limits, by output, in every case.
 
@@ -108,12 +117,35 @@ def search_modules(
     if not _keeps_all(found.patterns, searched.modules):
         return found
     finer = searched.by_operation()
-    if finer is None or len(set(map(general_path, finer.modules))) > _MOST_OPERATIONS:
-        return found
-    again = _Search(finer, cases, limits).run()
-    rounds = (*found.rounds, *again.rounds)
-    better = again.met and not _keeps_all(again.patterns, finer.modules)
-    return dataclasses.replace(again if better else found, rounds=rounds)
+    if finer is not None and len(set(map(general_path, finer.modules))) <= _MOST_OPERATIONS:
+        again = _Search(finer, cases, limits).run()
+        rounds = (*found.rounds, *again.rounds)
+        if again.met and not _keeps_all(again.patterns, finer.modules):
+            return dataclasses.replace(again, rounds=rounds)
+        found = dataclasses.replace(found, rounds=rounds)
+    return dataclasses.replace(found, inputs=_costly_inputs(searched, cases, limits, low))
+
+
+def _costly_inputs(
+    searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits], low: DType
+) -> dict[str, float]:
+    """Return the inputs that exceed a limit by being rounded themselves, with nothing else rounded:
+    coordinates and times, whose steps are coarse in a low type, whatever computes with them.
+    """
+    usual = {name: case for name, case in sound_cases(cases).items() if not case.only_finite}
+    smallest = sorted(usual, key=lambda name: elements(usual[name]))[:_MOST_SWEPT]
+    found: dict[str, float] = {}
+    with searched.switched() as switched:
+        for case in (usual[name] for name in smallest):
+            for name, values in case.feeds.items():
+                if values.dtype != np.float32:
+                    continue
+                rounded = round_array(values, low).astype(np.float32)
+                outputs = switched.run({**case.feeds, name: rounded}, ())
+                cost = worst(compared(case, outputs), limits_in(case, limits))
+                if not cost <= 1:
+                    found[name] = max(cost, found.get(name, 0.0))
+    return found
 
 
 def _keeps_all(patterns: Collection[str], modules: Collection[str]) -> bool:

@@ -32,13 +32,14 @@ from convkit.worker.precision.tensor_statistics import open_session
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """The result: the precision with its patterns, whether it meets the tolerance, and each round
-    of the search.
+    """The result: the precision with its patterns, whether it meets the tolerance, each round of
+    the search, and the inputs that exceed it by being rounded (see `FoundModules`).
     """
 
     precision: LowPrecision
     met: bool
     rounds: tuple[PlanRound, ...]
+    inputs: Mapping[str, float]
 
 
 def search_plan(
@@ -53,11 +54,11 @@ def search_plan(
     case.
     """
     graph = _Graph(model, precision, threads)
-    found = search_modules(graph, cases, limits)
+    found = search_modules(graph, cases, limits, precision.default)
     chosen = dataclasses.replace(
         precision, keep_float32=found.patterns, saturate=graph.needs_saturation(found.patterns)
     )
-    return Search(chosen, found.met, found.rounds)
+    return Search(chosen, found.met, found.rounds, found.inputs)
 
 
 class _Graph:

@@ -2,7 +2,8 @@
 decision.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.float_limits import LIMITS
@@ -35,8 +36,16 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
     ]
 
 
-def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, met: bool) -> Finding:
-    """Return a search's result: N208, or N209 if nothing meets the tolerance."""
+def searched_finding(
+    precision: LowPrecision,
+    rounds: Sequence[PlanRound],
+    *,
+    met: bool,
+    inputs: Mapping[str, float] | None = None,
+) -> Finding:
+    """Return a search's result: N208, or N209 if nothing meets the tolerance. `inputs` exceed it by
+    being rounded, by a factor.
+    """
     change: dict[str, Json] = {"target.precision": _written(precision)}
     shown: Json = [encode(each) for each in rounds]
     kept = (in_words(precision.keep_float32) or "nothing") + " in float32"
@@ -45,6 +54,16 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
     evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": shown}
     if met:
         message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
+        if inputs:
+            worst = max(inputs, key=lambda name: inputs[name])
+            message += (
+                f"; rounding the input {worst!r} to {precision.default} alone costs"
+                f" {inputs[worst]:.3g} times the tolerance: its steps are too coarse, whatever"
+                " computes with it"
+            )
+            evidence["inputs"] = {
+                name: cost if math.isfinite(cost) else None for name, cost in inputs.items()
+            }
         return Finding(
             "N208",
             message,

@@ -164,3 +164,19 @@ def test_seven_bits_are_offered_where_no_patterns_suffice(tmp_path: Path) -> Non
     assert finding.remedy is not None
     assert finding.remedy.change["target.precision.reduce_range"] is True
     assert finding.remedy.proven
+
+
+def test_seven_bits_are_taken_where_no_patterns_suffice_and_none_were_asked_for(
+    tmp_path: Path,
+) -> None:
+    source = write(four_layers(()), tmp_path)
+    limits = {"h3": {"cosine": 0.9995}}
+    both = ("exact", "saturating-pairs")
+    cases = cases_of(source)
+    decided, kept, (finding,) = decide_quantization(
+        source, DYNAMIC, cases, limits, None, both, narrows=True
+    )
+    assert (kept.patterns, kept.met, kept.seven_bits) == ((), True, True)
+    assert decided.reduce_range is True
+    assert finding.code == "N208"
+    assert "reduce_range: true" in finding.message
