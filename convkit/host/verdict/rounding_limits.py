@@ -9,12 +9,10 @@ from convkit.host.recipe.keys.low_precision_types import low_type, usual_nrmse
 from convkit.host.recipe.keys.recipe import Target
 from convkit.host.verdict.findings.unreachable_limits import MOST_ROUNDING, ROOM
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
+from convkit.protocol.metrics.limits import OF_SPREAD
 
 # Where rounding leaves fewer labels than this, the type is wrong for them: no limit is right.
 _LEAST_AGREEMENT = 0.75
-# The part of the spread of an output's values (their standard deviation) that an error may be,
-# where a type's own limit is as wide as all of it: a model that returns their mean would meet that.
-_OF_SPREAD = 0.5
 # The share of labels that may differ at most because fractions may be further off than rounding to
 # the type leaves them: a type's limit on fractions is many roundings wide. More of them where the
 # type allows fractions a larger error, as a search for a precision does.
@@ -55,7 +53,7 @@ def fitted(
         allowed = float(f"{ROOM * error:.2g}") if error <= MOST_ROUNDING else 0.0
         found["nrmse"] = max(limits["nrmse"], allowed)
         spread = max((_spread(each) for each in own), default=math.inf)
-        narrow = max(float(f"{_OF_SPREAD * spread:.2g}"), allowed)
+        narrow = max(float(f"{OF_SPREAD * spread:.2g}"), allowed)
         if narrow < spread <= limits["nrmse"]:
             found["nrmse"] = narrow
     if "agreement" in limits:

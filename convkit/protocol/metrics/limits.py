@@ -12,6 +12,7 @@ from convkit.protocol.metrics.limit_kinds import Limits
 from convkit.protocol.metrics.metric_registry import absolute_limit, limits_set
 
 __all__ = [
+    "OF_SPREAD",
     "LimitProblem",
     "Limits",
     "breaches",
@@ -25,6 +26,9 @@ __all__ = [
 # A search aims for 0.7 of the limits on the case that it examines (see `precision.search`): what
 # meets that on a case this close to the worst leaves the worst within them, too.
 _ALIKE = 0.8
+# The part of the spread of an output's values (their standard deviation) that an error may be,
+# where a type's own limit is as wide as all of it: a model that returns their mean would meet that.
+OF_SPREAD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)

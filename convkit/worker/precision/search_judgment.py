@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from convkit.protocol.messages import PlanRound, TensorMetrics
-from convkit.protocol.metrics.limits import Limits, overshoot, smallest_alike
+from convkit.protocol.metrics.limits import OF_SPREAD, Limits, overshoot, smallest_alike
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.cases.equal_scores import with_open, with_settled
 from convkit.worker.metrics.row_sets import compare_outputs
@@ -96,6 +96,27 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
 def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:
     """Return the limits that apply in a case, by output."""
     return {} if case.only_finite else limits
+
+
+def telling_limits(
+    limits: Mapping[str, Limits], cases: Mapping[str, JudgedCase]
+) -> dict[str, Limits]:
+    """Return limits that a constant does not meet, as verdicts do: an error relative to the values'
+    RMS (nrmse) is at most a part of their spread.
+    """
+    found = dict(limits)
+    for output, given in limits.items():
+        values = [as_float64(each.expected[output]) for each in cases.values()]
+        spread = max(map(_spread, values), default=math.inf)
+        if "nrmse" in given and 0 < spread <= given["nrmse"]:
+            found[output] = {**given, "nrmse": OF_SPREAD * spread}
+    return found
+
+
+def _spread(values: np.ndarray) -> float:
+    """Return the standard deviation in parts of the RMS; 0 for single values."""
+    size = float(np.sqrt(np.square(values).mean())) if values.size else 0.0
+    return float(values.std()) / size if size > 0 else 0.0
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:

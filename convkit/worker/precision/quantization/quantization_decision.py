@@ -16,6 +16,7 @@ from convkit.protocol.module_naming import in_words
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.precision.quantization.module_choice import Kept, choose_kept
 from convkit.worker.precision.quantization.module_sensitivity import KEPT, table
+from convkit.worker.precision.search_judgment import sound_cases, telling_limits
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -38,9 +39,14 @@ def decide_quantization(
 
     The quantizer's own findings are left to the build, except one that leaves nothing to decide.
     """
+    telling = telling_limits(limits, sound_cases(cases))
     kept = choose_kept(
-        source, quantization, cases, limits, calibration_feeds, families, narrows=narrows
+        source, quantization, cases, telling, calibration_feeds, families, narrows=narrows
     )
+    if not kept.met and telling != limits:  # rounding alone may leave more than a part of a spread
+        kept = choose_kept(
+            source, quantization, cases, limits, calibration_feeds, families, narrows=narrows
+        )
     decided = dataclasses.replace(quantization.keeping(kept.patterns), equalize=kept.equalized)
     if kept.met and kept.seven_bits:
         decided = dataclasses.replace(decided, reduce_range=True)
