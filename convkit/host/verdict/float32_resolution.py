@@ -13,7 +13,7 @@ from convkit.host.recipe.keys.tolerances import (
 )
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.findings.near_zero_outputs import meaningful
-from convkit.host.verdict.rounding_limits import fitted
+from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
@@ -74,6 +74,7 @@ class ResolutionLimits:
         if follows_from_type(self.recipe, self.target, metrics.output, self.override):
             fractions = {spec.name for spec in self.recipe.outputs if not is_whole(spec.dtype)}
             limits = fitted(limits, self.target, metrics.output, self.rounded, fractions)
+            limits = with_chance(limits, metrics)
         limits = meaningful(limits, metrics, self.largest)
         distance = self.resolved.get((case, metrics.output))
         if not problems(metrics, limits):

@@ -68,6 +68,17 @@ def fitted(
     return found
 
 
+def with_chance(limits: dict[str, float], metrics: TensorMetrics) -> dict[str, float]:
+    """Return limits with the share of labels that may differ of few of them: by two standard
+    deviations of a count (binomial) more, but not so many that the type is wrong for them.
+    """
+    agreement = limits.get("agreement", 1.0)
+    if not _LEAST_AGREEMENT < agreement < 1 or not metrics.elements:
+        return limits
+    chance = 2 * math.sqrt(agreement * (1 - agreement) / metrics.elements)
+    return limits | {"agreement": max(agreement - chance, _LEAST_AGREEMENT)}
+
+
 def _share_of_differing(rounded: Sequence[TensorMetrics]) -> float:
     """Return how many labels differ, and one more that could have, of all of an output's."""
     labels = sum(each.elements for each in rounded)

@@ -10,7 +10,7 @@ from small_recipe import recipe
 
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.keys.tolerances import follows_from_type
-from convkit.host.verdict.rounding_limits import fitted
+from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.messages import LowType, RoundedOutput
 
 STATIC = {"quantize": "static-int8"}
@@ -116,3 +116,20 @@ def test_no_constant_meets_a_limit_if_rounding_leaves_room(
     own = dataclasses.replace(own, metrics=metrics)
     found = fitted({"nrmse": 0.2}, of(STATIC).targets["t"], "y", [own])
     assert found == {"nrmse": pytest.approx(limit)}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "labels", "limit"),
+    [
+        (0.85, 30, 0.75),  # 0.72, which is more than a type may change
+        (0.95, 100, 0.9064),
+        (0.95, 10**6, 0.9496),
+        (1.0, 30, 1.0),
+        (0.7, 30, 0.7),
+    ],
+)
+def test_few_labels_may_differ_by_chance(allowed: float, labels: int, limit: float) -> None:
+    metrics = dataclasses.replace(tensor_metrics(0.1), elements=labels)
+    found = with_chance({"agreement": allowed, "by_scores": 0.5}, metrics)
+    assert found["agreement"] == pytest.approx(limit, abs=1e-4)
+    assert found["by_scores"] == 0.5
