@@ -14,6 +14,7 @@ import torch
 
 from convkit.protocol.contract import Contract, dimension_axes
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.exporters.data_guards import data_guard
 from convkit.worker.exporters.decompositions.masked_packing import masked_packing, stops_at_packing
 from convkit.worker.exporters.deferred_guards import without_guards
@@ -78,7 +79,8 @@ def trace(
             findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
-            if sides := settled_sides(module, tuple(inputs), root):
+            smallest = _at(smallest_sizes(contract), inputs, contract)
+            if sides := settled_sides(module, (tuple(inputs), tuple(smallest)), root):
                 with contextlib.suppress(Exception), every_line(root), TakenSides(root, sides):
                     program = _exported(module, inputs, contract)
                     SETTLED[module] = sides

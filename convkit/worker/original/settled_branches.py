@@ -6,6 +6,7 @@ torch.export cannot follow such a branch. It need not, if that side can always b
 
 import contextlib
 import inspect
+import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
@@ -32,17 +33,19 @@ SETTLED: weakref.WeakKeyDictionary[torch.nn.Module, dict[str, bool]] = weakref.W
 _OURS = f"{PACKAGE}/"
 
 
-def settled_sides(module: torch.nn.Module, inputs: Inputs, root: str | None) -> dict[str, bool]:
+def settled_sides(
+    module: torch.nn.Module, calls: Sequence[Inputs], root: str | None
+) -> dict[str, bool]:
     """Return the lines that turn a tensor into a Python boolean, with the outcome that may always
     be taken: on inputs that decide otherwise, the model's outputs are the same with it.
 
-    Lines are `file:line`, relative to `root`. The inputs are tried as they are, with each row in
-    place of all, and with other magnitudes and signs. One that the model refuses proves nothing,
-    nor does a line that decides alike on all of them.
+    Lines are `file:line`, relative to `root`. The inputs of `calls`, which should include small
+    ones, are tried as they are, with each row in place of all, and with other magnitudes and signs.
+    One that the model refuses proves nothing, nor does a line that decides alike on all of them.
     """
     expected: list[tuple[Inputs, Inputs]] = []
     seen: dict[str, set[bool]] = {}
-    for each in _variants(inputs):
+    for each in itertools.chain.from_iterable(map(_variants, calls)):
         sides = TakenSides(root, {})
         if (found := _outputs(module, each, sides)) is not None:
             expected.append((each, found))

@@ -62,7 +62,7 @@ class Refusing(torch.nn.Module):
 )
 def test_the_side_that_computes_what_both_do_is_found(model, sides):
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(2))
-    found = settled_sides(model, (x,), None)
+    found = settled_sides(model, [(x,), (x[:1],)], None)
     assert list(found.values()) == sides
     for each in (x, -x, 5 * x, x[:1]):
         expected = model(each)
@@ -75,10 +75,10 @@ def test_a_decision_that_no_input_turns_proves_nothing():
         def forward(self, x):
             return x + 1 if x.square().sum() >= 0 else x
 
-    assert settled_sides(Positive(), (torch.ones(3, 2),), None) == {}
+    assert settled_sides(Positive(), [(torch.ones(3, 2),)], None) == {}
 
 
 def test_the_original_is_not_run_under_the_mode_afterwards():
     x = torch.ones(3, 2)
-    settled_sides(Deciding(), (x,), None)
+    settled_sides(Deciding(), [(x,)], None)
     assert torch.equal(Deciding()(-x), -x)
