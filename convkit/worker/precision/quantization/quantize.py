@@ -96,8 +96,9 @@ def quantize_file(
     """
     if quantization.equalize:
         plain = dataclasses.replace(quantization, equalize=False)
-        with equalized_source(source, quantization, calibration_feeds) as (even, finding):
-            return [*quantize_file(even, destination, plain, calibration_feeds), finding]
+        given = list(calibration_feeds or ())  # read twice
+        with equalized_source(source, quantization, given) as (even, finding):
+            return [*quantize_file(even, destination, plain, given), finding]
     original = load_model(source)
     findings = packed_findings(original)
     if findings:
