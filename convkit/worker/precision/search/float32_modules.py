@@ -38,6 +38,8 @@ from convkit.worker.precision.search_judgment import (
 # Cases of sweeps, the smallest.
 _MOST_SWEPT = 8
 MOST_REFINEMENTS = 6
+# Runs that a search looks for fewer modules with; after them, it keeps what the costs say.
+_MOST_RUNS = 600
 # Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
 # error.
 _MARGIN = 0.7
@@ -167,6 +169,8 @@ class _Search:
         self.swept = {name: swept[name] for name in quickest}
         self.limits = limits
         self.rounds: list[PlanRound] = []
+        # By case and lowered modules.
+        self.shares: dict[tuple[str, frozenset[str]], float] = {}
 
     def run(self) -> FoundModules:
         kept: frozenset[str] = frozenset()
@@ -229,9 +233,14 @@ class _Search:
         tolerance.
         """
 
+        def of_case(name: str, low: frozenset[str]) -> float:
+            if (name, low) not in self.shares:
+                case = self.cases[name]
+                self.shares[name, low] = self.overshoot(case, switched.run(case.feeds, low))
+            return self.shares[name, low]
+
         def share(low: Collection[str]) -> float:
-            judged = (self.cases[name] for name in cases)
-            return max(self.overshoot(case, switched.run(case.feeds, low)) for case in judged)
+            return max(of_case(name, frozenset(low)) for name in cases)
 
         groups = list(_groups(switched.modules))
         costs = {group: share(group) for group in groups}
@@ -241,13 +250,21 @@ class _Search:
         while low and not _together([costs[group] for group in low], baseline) <= margin:
             low.pop(0)
         kept = [group for group in ranked if group not in low]
+        if self.is_over():
+            return frozenset(_union(kept))
         while kept and low and not share(_union(low)) <= margin:
             kept.append(low.pop(0))
         for group in reversed(list(kept)):  # cheapest first
+            if self.is_over():
+                return frozenset(_union(kept))
             if math.isfinite(costs[group]) and share(_union([*low, group])) <= margin:
                 low.append(group)
                 kept.remove(group)
-        return _needed(kept, low, share, margin)
+        return _needed(kept, low, share, margin, self.is_over)
+
+    def is_over(self) -> bool:
+        """Return True if no more runs may be spent on keeping fewer modules."""
+        return len(self.shares) > _MOST_RUNS
 
 
 def _tighter(overshoot: float) -> float:
@@ -256,7 +273,11 @@ def _tighter(overshoot: float) -> float:
 
 
 def _needed(
-    kept: Sequence[tuple[str, ...]], low: Sequence[tuple[str, ...]], share: Share, margin: float
+    kept: Sequence[tuple[str, ...]],
+    low: Sequence[tuple[str, ...]],
+    share: Share,
+    margin: float,
+    is_over: Callable[[], bool],
 ) -> frozenset[str]:
     """Return the modules of the kept groups, without those that need not be kept along with their
     counterparts.
@@ -267,6 +288,8 @@ def _needed(
     needed = {module for group in kept for module in group}
     lowered = _union(low)
     for group in kept:
+        if is_over():
+            break
         alone: list[str] = []
         for module in group:
             if 2 * len(alone) < len(group) and not share((*lowered, module)) <= margin:
