@@ -79,14 +79,16 @@ class ResolutionLimits:
         distance = self.resolved.get((case, metrics.output))
         if not problems(metrics, limits):
             return limits
-        if is_of_plain_rows(case) and any(name == case for name, _ in self.resolved):
-            return {} if "agreement" in limits else {"nrmse": _OF_PLAIN_ROWS}
-        if distance is None or "agreement" in limits:
+        is_plain = is_of_plain_rows(case) and any(name == case for name, _ in self.resolved)
+        if "agreement" in limits:
+            return {} if is_plain else limits
+        if distance is None:
             return limits
-        return {
+        by_units = {
             "max_abs": limits.get("max_abs", 0.0),
             "ulps": max(_TIMES * distance, limits.get("ulps", 0.0)),
         }
+        return {"nrmse": _OF_PLAIN_ROWS} if is_plain and problems(metrics, by_units) else by_units
 
 
 def explains(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> bool:
