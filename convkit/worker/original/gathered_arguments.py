@@ -1,17 +1,21 @@
 """Lets forward's `*rest` be an argument of its own, a list, so that inputs can be bound by name."""
 
 import inspect
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 # On a forward that gathers: the name of the list.
 _GATHERED = "convkit_gathered"
 
 
-def gather_rest(module: torch.nn.Module) -> None:
+def gather_rest(module: "torch.nn.Module") -> None:
     """Replace a module's `forward(x, *states)` by `forward(x, states=())`, which calls it; other
     modules stay as they are.
     """
+    import torch
+
     own = module.forward
     if isinstance(module, torch.jit.ScriptModule) or gathered(module) is not None:
         return
@@ -43,7 +47,7 @@ def gather_rest(module: torch.nn.Module) -> None:
     module.forward = forward
 
 
-def gathered(module: torch.nn.Module) -> str | None:
+def gathered(module: "torch.nn.Module") -> str | None:
     """Return the name of the list that `gather_rest` made of the rest; None if there is none."""
     name: str | None = getattr(module.forward, _GATHERED, None)
     return name
