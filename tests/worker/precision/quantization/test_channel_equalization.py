@@ -19,8 +19,6 @@ from convkit.worker.precision.quantization.channel_equalization import (
 from convkit.worker.precision.quantization.module_choice import choose_kept
 from convkit.worker.precision.quantization.quantize import quantize_file
 
-pytestmark = pytest.mark.processors
-
 STATIC = Quantization("static-int8")
 DYNAMIC = Quantization("dynamic-int8")
 CHANNELS = 8
