@@ -24,8 +24,7 @@ def gather_rest(module: "torch.nn.Module") -> None:
     rest = next((each for each in parameters if each.kind is each.VAR_POSITIONAL), None)
     if rest is None:
         return
-    before = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-
+    before = [each.name for each in parameters[: parameters.index(rest)]]
     any_name = next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), None)
     as_list = rest.replace(
         kind=rest.POSITIONAL_OR_KEYWORD, default=(), annotation=inspect.Parameter.empty
