@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from convkit.runtimes.openvino.sequence_lengths import depends_on_values
+
 if TYPE_CHECKING:
     import openvino
 
@@ -42,7 +44,9 @@ def _may_be_large(node: "openvino.Node") -> bool:
     if node.get_type_name() in _REDUCTIONS:
         del values[1:]
     kinds = {node.input_value(place).get_element_type() for place in range(len(values))}
-    if not {kind.get_type_name() for kind in kinds} <= _WHOLE or not any(map(_is_data, values)):
+    if not {kind.get_type_name() for kind in kinds} <= _WHOLE or not any(
+        map(depends_on_values, values)
+    ):
         return False
     small = [_is_small(each) for each in values]
     return not (any(small) if node.get_type_name() in _FUNCTIONS else small[0])
@@ -60,38 +64,19 @@ def _is_small(node: "openvino.Node") -> bool:
     return kind.get_element_type().get_type_name() in _SHORT
 
 
-def _is_data(node: "openvino.Node") -> bool:
-    """Return True if a value depends on more than the sizes of the inputs."""
-    seen: set[str] = set()
-    left = [node]
-    while left:
-        each = left.pop()
-        kind = each.get_type_name()
-        if kind == "Parameter":
-            return True
-        if kind not in ("ShapeOf", "Constant") and each.get_name() not in seen:
-            seen.add(each.get_name())
-            left += [value.get_node() for value in each.input_values()]
-    return False
-
-
 def _divided(one: Any, other: Any) -> tuple[Any, Any]:  # noqa: ANN401 - OpenVINO's outputs
     """Return the quotient, rounded towards zero, and what is left over."""
     from openvino import opset13 as ops
 
-    zero = _zero(one)
     quotient, rest = None, one
     for _ in range(_ROUNDS):
         part = ops.divide(rest, other)
         quotient = part if quotient is None else ops.add(quotient, part)
         rest = ops.subtract(rest, ops.multiply(part, other))
     # One step too many leaves a rest of the other sign.
-    over = ops.logical_and(
-        ops.not_equal(rest, zero), ops.logical_xor(ops.less(rest, zero), ops.less(one, zero))
-    )
-    one_sign = ops.logical_xor(ops.less(rest, zero), ops.less(other, zero))
-    back = ops.multiply(ops.convert_like(one_sign, one), _number(2, one))
-    step = ops.multiply(ops.convert_like(over, one), ops.subtract(_number(1, one), back))
+    over = _has_other_sign(rest, one)
+    back = ops.multiply(_has_other_sign(rest, other), _number(2, one))
+    step = ops.multiply(over, ops.subtract(_number(1, one), back))
     return ops.add(quotient, step), ops.subtract(rest, ops.multiply(step, other))
 
 
@@ -107,11 +92,17 @@ def _floored_rest(_: "openvino.Node", one: Any, other: Any) -> Any:  # noqa: ANN
     """The remainder with the divisor's sign."""
     from openvino import opset13 as ops
 
-    zero = _zero(one)
     rest = _divided(one, other)[1]
+    return ops.add(rest, ops.multiply(_has_other_sign(rest, other), other))
+
+
+def _has_other_sign(rest: Any, other: Any) -> Any:  # noqa: ANN401
+    """Return 1 where a rest has another sign than a number, 0 where it has the same or is zero."""
+    from openvino import opset13 as ops
+
+    zero = _zero(rest)
     differ = ops.logical_xor(ops.less(rest, zero), ops.less(other, zero))
-    below = ops.logical_and(ops.not_equal(rest, zero), differ)
-    return ops.add(rest, ops.multiply(ops.convert_like(below, one), other))
+    return ops.convert_like(ops.logical_and(ops.not_equal(rest, zero), differ), rest)
 
 
 def _extreme(mode: str) -> Callable[..., Any]:

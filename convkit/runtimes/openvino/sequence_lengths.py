@@ -34,6 +34,13 @@ def respect_lengths(model: "openvino.Model") -> int:
 
 
 def _varies(node: "openvino.Node") -> bool:
+    """Return True if a value depends on the inputs' values, or is not the same everywhere."""
+    return depends_on_values(node) or (
+        node.get_type_name() == "Constant" and len(set(node.data.flat)) > 1
+    )
+
+
+def depends_on_values(node: "openvino.Node") -> bool:
     """Return True if a value depends on more than the sizes of the inputs."""
     seen: set[str] = set()
     left = [node]
@@ -46,7 +53,7 @@ def _varies(node: "openvino.Node") -> bool:
             continue
         seen.add(each.get_name())
         left += [value.get_node() for value in each.input_values()]
-    return node.get_type_name() == "Constant" and len(set(node.data.flat)) > 1
+    return False
 
 
 def _rewrite(node: "openvino.Node", place: int) -> None:

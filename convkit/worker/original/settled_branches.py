@@ -5,11 +5,9 @@ torch.export cannot follow such a branch. It need not, if that side can always b
 """
 
 import contextlib
-import inspect
 import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ import torch
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.installation import PACKAGE
 from convkit.worker.original.dispatch_mode import FunctionMode
-from convkit.worker.original.source_lines import relative_line
+from convkit.worker.original.source_lines import running_line
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -30,7 +28,7 @@ _SAME = 1e-5
 # By module that was traced so: its lines, and how they decide.
 SETTLED: weakref.WeakKeyDictionary[torch.nn.Module, dict[str, bool]] = weakref.WeakKeyDictionary()
 # Where frames are convkit's own.
-_OURS = f"{PACKAGE}/"
+_OURS = (f"{PACKAGE}/",)
 
 
 def settled_sides(
@@ -97,24 +95,13 @@ class TakenSides(FunctionMode):
     ) -> object:
         if func is not torch.Tensor.__bool__:
             return func(*args, **(kwargs or {}))
-        line = self._line()
+        line = running_line(self._root, _OURS) or ""
         if line in self._sides:
             return self._sides[line]
         found = func(*args)
         if isinstance(found, bool) and line:
             self.seen.setdefault(line, set()).add(found)
         return found
-
-    def _line(self) -> str:
-        """Return the line of the model's code that is running, itself or in torch's functions."""
-        frame: FrameType | None = inspect.currentframe()
-        while frame is not None:
-            name = frame.f_code.co_filename
-            line = relative_line(name, frame.f_lineno, self._root)
-            if not name.startswith(_OURS) and not line.startswith("torch/"):
-                return line
-            frame = frame.f_back
-        return ""
 
 
 def _variants(inputs: Inputs) -> Iterator[Inputs]:

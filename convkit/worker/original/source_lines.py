@@ -6,6 +6,7 @@ environment's path. A line of a library is followed by the nearest one of the mo
 """
 
 import functools
+import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -111,3 +112,17 @@ def _is_under(file: str, root: str) -> bool:
 
 def _is_tracer(file: str, name: str) -> bool:
     return file.startswith(name) or (name.startswith("convkit/") and f"/{name}" in file)
+
+
+def running_line(root: str | None, ours: tuple[str, ...]) -> str | None:
+    """Return the line of the model's code that is running, itself or in torch's functions; None in
+    other code. `ours` are the beginnings of the paths of what looks for it.
+    """
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        name = frame.f_code.co_filename
+        line = relative_line(name, frame.f_lineno, root)
+        if not name.startswith((__file__, *ours)) and not line.startswith("torch/"):
+            return line
+        frame = frame.f_back
+    return None

@@ -231,7 +231,7 @@ class QuantizedPrecision(_WithExceptions):
         return self.equalize is True or (self.equalize == "auto" and self.is_auto)
 
     def with_room(self) -> Iterator[dict[str, Json]]:
-        """Yield the same with settings that lose less, of those that a recipe has turned off."""
+        """Yield the same with settings that lose less, of those that a recipe does not turn on."""
         written = self.model_dump(mode="json", exclude_unset=True)
         if not self.per_channel:
             yield written | {"per_channel": True}

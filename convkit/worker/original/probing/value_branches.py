@@ -1,10 +1,8 @@
 """Finds Python control flow that depends on tensor values, which a trace makes constant."""
 
-import inspect
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +10,7 @@ from torch._ops import OpOverload
 
 from convkit.worker.original import dispatch_mode
 from convkit.worker.original.dispatch_mode import OperationMode
-from convkit.worker.original.source_lines import relative_line
+from convkit.worker.original.source_lines import relative_line, running_line
 
 if TYPE_CHECKING:
     from convkit.worker.original.contract_module import ContractModule
@@ -73,7 +71,7 @@ class BranchLines(OperationMode):
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         found = function(*args, **kwargs)
-        if not isinstance(found, bool) or (line := self._line()) is None:
+        if not isinstance(found, bool) or (line := running_line(self._root, _OURS)) is None:
             return found
         self.lines.setdefault(line, found)
         if self._missing:
@@ -81,16 +79,6 @@ class BranchLines(OperationMode):
             if not self._missing:
                 raise AllSeen
         return not found if line == self._inverted else found
-
-    def _line(self) -> str | None:
-        """Return the line of the model's code that is running, itself or in torch's functions."""
-        frame: FrameType | None = inspect.currentframe()
-        while frame is not None:
-            line = relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
-            if frame.f_code.co_filename not in _OURS and not line.startswith("torch/"):
-                return line
-            frame = frame.f_back
-        return None
 
 
 def flipping_inputs(

@@ -91,8 +91,8 @@ def quantize_file(
     The same source, options and feeds produce the same bytes. `calibration_feeds` are read only for
     static-int8 and equalization, and not if there is a calibration file. If the findings contain an
     error that leaves nothing to quantize, the file is the source graph (Q103), widened to float32
-    if need be (Q101). Raises
-    StageFailedError if the quantizer cannot process the graph, or if there is no calibration data.
+    if need be (Q101). Raises StageFailedError if the quantizer cannot process the graph, or if
+    there is no calibration data.
     """
     if quantization.equalize:
         plain = dataclasses.replace(quantization, equalize=False)
