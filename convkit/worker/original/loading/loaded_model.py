@@ -24,8 +24,9 @@ class LoadedModel:
     `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
     `source_root` is the folder of the model's own Python files (a factory's), to which source lines
     are relative. `example` are the inputs of one call, by parameter, if the source has them.
-    `training` are the modules that the source left in training mode; if that is the whole model,
-    `changed_by_training` are the kinds of layers that compute differently there.
+    `training` are the modules that the source left in training mode ("": a trained model as a
+    whole); if that is the whole model, `changed_by_training` are the kinds of layers that compute
+    differently there.
     """
 
     module: "torch.nn.Module"

@@ -13,17 +13,28 @@ if TYPE_CHECKING:
 
 
 def left_in_training(module: "torch.nn.Module") -> tuple[str, ...]:
-    """Return the outermost modules in training mode inside a model that is in eval mode itself.
-
-    Of a model in training mode as a whole, nothing is known: every new module is.
+    """Return the outermost modules in training mode inside a model that is in eval mode itself, and
+    "" for a trained model that is in training mode as a whole. Every new module is: of a model
+    without trained statistics, that says nothing.
     """
     if module.training:
-        return ()
+        return ("",) if _has_trained_statistics(module) else ()
     paths: list[str] = []
     for path, each in module.named_modules():
         if each.training and not any(path.startswith(f"{other}.") for other in paths):
             paths.append(path)
     return tuple(paths)
+
+
+def _has_trained_statistics(module: "torch.nn.Module") -> bool:
+    """Return True if a batch norm has seen batches, or was given the statistics of some."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return any(
+        each.running_mean is not None and bool(each.running_mean.any())
+        for each in module.modules()
+        if isinstance(each, _BatchNorm)
+    )
 
 
 def changed_by_training(module: "torch.nn.Module") -> tuple[str, ...]:
@@ -64,12 +75,17 @@ def training_finding(
                 changing.append(path)
     if not changing:
         return None
-    named = [f"{path} ({type(model.get_submodule(path)).__name__})" for path in changing]
+    if changing == [""]:
+        came = "the model comes in training mode, and its trained statistics give other outputs."
+    else:
+        named = [f"{path} ({type(model.get_submodule(path)).__name__})" for path in changing]
+        came = (
+            f"the model comes in eval mode, except {', '.join(named)}, which changes its outputs."
+        )
     return Finding(
         "E306",
-        f"the model comes in eval mode, except {', '.join(named)}, which changes its outputs."
-        " convkit converts and verifies all of it in eval mode",
-        Place(module=changing[0]),
+        f"{came} convkit converts and verifies all of it in eval mode",
+        Place(module=changing[0] or None),
         {"modules": changing},
         Remedy(
             "Call eval() on the whole model before you return it. If these modules are meant to"

@@ -52,6 +52,16 @@ def test_a_mode_that_changes_nothing_or_is_that_of_a_new_model_is_left_alone(tmp
     assert not found(tmp_path, change)
 
 
+def test_a_trained_model_in_training_mode_is_named(tmp_path):
+    (finding,) = found(tmp_path, "model(torch.randn(8, 3, 6)); model.train()")
+    assert finding.place.module is None
+    assert finding.message.startswith("the model comes in training mode, and its trained")
+
+
+def test_a_trained_model_in_eval_mode_is_left_alone(tmp_path):
+    assert not found(tmp_path, "model(torch.randn(8, 3, 6)); model.eval()")
+
+
 def test_the_model_is_as_before_afterwards():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout()).eval()
