@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from convkit.protocol.contract import Contract, dimension_axes
+from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.exporters.data_guards import data_guard
 from convkit.worker.exporters.decompositions.masked_packing import masked_packing, stops_at_packing
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
+from convkit.worker.exporters.open_sizes.declared_axes import dynamic_shapes, shared_axes
 from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers, rounding_sizes
 from convkit.worker.exporters.open_sizes.size_arithmetic import plain_arithmetic
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
@@ -158,10 +159,11 @@ def _exported(
         with_caught_errors(),
         rounding_sizes(),
         OpenSizes(),
+        shared_axes(module, contract),
     ):
         warnings.simplefilter("ignore")  # torch's own deprecations
         program = torch.export.export(
-            module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False, **more
+            module, tuple(inputs), dynamic_shapes=dynamic_shapes(contract), strict=False, **more
         )
     return plain_arithmetic(program)
 
@@ -266,28 +268,6 @@ def _unrolled(finding: Finding) -> Remedy | None:
         f"Every exporter unrolls this Python loop over {axis!r}. Write it with operations on whole"
         f" tensors, such as torch.cumsum; or declare {axis!r} with one size and call the model in a"
         " loop (steps)."
-    )
-
-
-def _dynamic_shapes(contract: Contract) -> tuple[dict[int, object], ...]:
-    """Return one dimension object for each axis that varies, shared by all inputs.
-
-    Arithmetic over axes is left to torch, which has no sums of dimensions: AUTO infers it from the
-    model's code.
-    """
-    dimensions: dict[str, object] = {
-        axis.name: torch.export.Dim(axis.name, min=axis.min, max=axis.max)
-        for axis in contract.axes
-        if axis.min < axis.max
-    }
-    return tuple(
-        {
-            index: dimensions.get(text, torch.export.Dim.AUTO)
-            for index, text in enumerate(spec.shape)
-            if isinstance(text, str)
-            and (text in dimensions or not dimensions.keys().isdisjoint(dimension_axes(text)))
-        }
-        for spec in contract.inputs
     )
 
 
