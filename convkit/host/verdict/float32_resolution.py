@@ -17,6 +17,7 @@ from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
+from convkit.protocol.metrics.few_values import for_few
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 
@@ -48,7 +49,8 @@ def resolution(findings: Sequence[Finding]) -> Resolution:
 @dataclasses.dataclass(frozen=True)
 class ResolutionLimits:
     """What a target's outputs are judged by. `largest` are the outputs' largest usual values,
-    `rounded` what rounding to its type makes of the original.
+    `rounded` what rounding to its type makes of the original, `usual` how large outputs are in most
+    cases.
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class ResolutionLimits:
     largest: Mapping[str, float]
     resolved: Resolution
     rounded: Sequence[RoundedOutput] = ()
+    usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def of(self, metrics: TensorMetrics, case: str) -> dict[str, float]:
         """Return the limits on an output in a case. Where they are not met and rounding explains
@@ -75,6 +78,8 @@ class ResolutionLimits:
             fractions = {spec.name for spec in self.recipe.outputs if not is_whole(spec.dtype)}
             limits = fitted(limits, self.target, metrics.output, self.rounded, fractions)
             limits = with_chance(limits, metrics)
+        usual = self.usual.get(metrics.output, 0.0)
+        limits = dict(for_few(limits, metrics.elements, metrics.reference_rms, usual))
         limits = meaningful(limits, metrics, self.largest)
         distance = self.resolved.get((case, metrics.output))
         if not problems(metrics, limits):

@@ -48,6 +48,7 @@ from convkit.protocol.messages import (
     UnpaddedMetrics,
     VerifyResult,
 )
+from convkit.protocol.metrics.few_values import usual_magnitudes
 from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
@@ -82,7 +83,12 @@ def judge(
     described = {case.name: case for case in reference.cases}
     largest = largest_values(measured.cases)
     resolved = resolution(stage_findings)
-    limits = ResolutionLimits(recipe, target, override, largest, resolved, reference.rounded)
+    usual = usual_magnitudes(
+        (case.case, output.output, output.reference_rms)
+        for case in measured.cases
+        for output in case.outputs
+    )
+    limits = ResolutionLimits(recipe, target, override, largest, resolved, reference.rounded, usual)
     cases = [
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]

@@ -14,12 +14,15 @@ from convkit.protocol.messages import (
     is_of_plain_rows,
     is_of_sweep,
 )
+from convkit.protocol.metrics.few_values import usual_magnitudes
 from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
 from convkit.worker.cases.plain_rows import is_beyond_low_types
 from convkit.worker.cases.values.padding_masks import output_padding
+from convkit.worker.metrics.magnitudes import rms
 from convkit.worker.metrics.score_steps import Steps, find_steps
+from convkit.worker.metrics.tensor_metrics import as_float64
 
 # What a search for precision does not try.
 _LEFT_OUT = (is_at_decisions, is_of_plain_rows)
@@ -30,8 +33,9 @@ class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
     meaningless (see `compare`). `contract` says which outputs are sets of rows, `scored` has the
     scores of outputs that are places of equal ones, `are_open` which elements depend on the
-    order of equal ones, `steps` which labels are steps of a score. `only_finite`: no limit applies
-    but that the outputs are finite where the original's are.
+    order of equal ones, `steps` which labels are steps of a score, `usual` how large outputs are
+    in most cases. `only_finite`: no limit applies but that the outputs are finite where the
+    original's are.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -42,6 +46,7 @@ class JudgedCase:
     only_finite: bool = False
     are_open: Mapping[str, np.ndarray] | None = None
     steps: Mapping[str, Steps] | None = None
+    usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def ladder_cases(
@@ -69,7 +74,14 @@ def ladder_cases(
         and (sweeps or not is_of_sweep(case.name))
     }
     steps = find_steps(each.expected for each in found.values())
-    return {name: dataclasses.replace(each, steps=steps) for name, each in found.items()}
+    usual = usual_magnitudes(
+        (name, output, rms(as_float64(values)))
+        for name, case in found.items()
+        for output, values in case.expected.items()
+    )
+    return {
+        name: dataclasses.replace(each, steps=steps, usual=usual) for name, each in found.items()
+    }
 
 
 def plain_cases(reference: Path, contract: Contract, low: LowType | None) -> dict[str, JudgedCase]:

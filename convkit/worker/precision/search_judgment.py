@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from convkit.protocol.messages import PlanRound, TensorMetrics
+from convkit.protocol.metrics.few_values import FEW_VALUES, for_few
 from convkit.protocol.metrics.limits import OF_SPREAD, Limits, overshoot, smallest_alike
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.cases.equal_scores import with_open, with_settled
+from convkit.worker.metrics.magnitudes import rms
 from convkit.worker.metrics.row_sets import compare_outputs
 from convkit.worker.metrics.tensor_metrics import as_float64
 
@@ -95,7 +97,17 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
 
 def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:
     """Return the limits that apply in a case, by output."""
-    return {} if case.only_finite else limits
+    if case.only_finite:
+        return {}
+    few = {output: values for output, values in case.expected.items() if values.size < FEW_VALUES}
+    return {
+        output: for_few(
+            given, few[output].size, rms(as_float64(few[output])), case.usual.get(output, 0.0)
+        )
+        if output in few
+        else given
+        for output, given in limits.items()
+    }
 
 
 def telling_limits(
@@ -115,7 +127,7 @@ def telling_limits(
 
 def _spread(values: np.ndarray) -> float:
     """Return the standard deviation in parts of the RMS; 0 for single values."""
-    size = float(np.sqrt(np.square(values).mean())) if values.size else 0.0
+    size = rms(values)
     return float(values.std()) / size if size > 0 else 0.0
 
 

@@ -6,6 +6,7 @@ Each operation on such values is traced by itself, and the operations found take
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -107,6 +108,10 @@ class GraphRewriting:
             return self.held(node)
         if node.op == "call_function" and self.is_rewritten(node):
             return self.rewritten(node)
+        if node.target is operator.getitem:
+            of, place = node.args
+            if isinstance(several := self.became[of], list | tuple):  # its operation is rewritten
+                return several[place]
         for each in node.all_input_nodes if node.op == "output" else ():
             if self.is_strange(each):
                 raise UnrewrittenError(each)

@@ -31,6 +31,7 @@ from convkit.worker.precision.search_judgment import (
     Round,
     compared,
     judge_round,
+    limits_in,
     sound_cases,
     worst,
 )
@@ -43,6 +44,8 @@ MOST_ROUNDS = 5
 _GROWTH = 2
 # An overshoot of less than this share of the other is better by more than chance.
 _CLEARLY = 0.8
+# The model with everything quantized, and with what the last round quantized of it.
+_WHOLE, _PART = "quantized.onnx", "partly-quantized.onnx"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +85,11 @@ def choose_kept(
     better. Then each module's cost is measured, and a bisection on the failing cases finds how many
     of the costliest modules must be kept for the joined model (see `switched`) to meet the limits.
     The model is then quantized with patterns for these, and measured on all cases. If the limits
-    are still exceeded, the next round keeps what surrounds them, too, and another one twice as
-    many. `limits` are by output, for the worst of the families of processors. Cases in which the
-    original itself is not finite are skipped, since verification reports them. If nothing meets the
-    limits but weights of seven bits, these are chosen if `narrows`, and otherwise noted.
+    are still exceeded, the next round keeps what surrounds them, too; then the cases that fail now
+    are added, and all is measured again, or twice as many are kept. `limits` are by output, for the
+    worst of the families of processors. Cases in which the original itself is not finite are
+    skipped, since verification reports them. If nothing meets the limits but weights of seven bits,
+    these are chosen if `narrows`, and otherwise noted.
     """
     sound = sound_cases(cases)
     with contextlib.ExitStack() as held:
@@ -142,15 +146,12 @@ class _Search:
         """True if the last round meets the limits, or keeping more makes no difference."""
         return self.rounds[-1].met or self.nothing_quantized
 
-    @property
-    def _quantized(self) -> Path:
-        return self.folder / "quantized.onnx"
-
     def measure(self, patterns: tuple[str, ...]) -> None:
         """Make another round, which keeps what patterns match."""
         kept = self.quantization.keeping(patterns)
-        self.findings = quantize_file(self.source, self._quantized, kept, self.calibration_feeds)
-        found = family_outputs(self._quantized, _feeds(self.cases), self.families)
+        quantized = self.folder / (_PART if patterns else _WHOLE)
+        self.findings = quantize_file(self.source, quantized, kept, self.calibration_feeds)
+        found = family_outputs(quantized, _feeds(self.cases), self.families)
         self.rounds.append(judge_round(patterns, self.cases, found, self.limits))
 
     def better_with(self, even: Path) -> tuple["_Search", bool]:
@@ -167,27 +168,43 @@ class _Search:
     def keep_costliest(self) -> Sensitivity:
         """Make rounds that keep more and more of the costliest modules; return what each costs."""
         failing = _failing(self.cases, self.rounds[-1], self.limits)
-        with contextlib.ExitStack() as held:
-            switched = held.enter_context(SwitchedModel(self.source, self._quantized))
-            saturating = held.enter_context(SaturatingModules(self._quantized, self.families))
-            feeds = [case.feeds for case in failing]
-            costs = measure_sensitivity(switched, self.source, self._quantized, feeds)
-            ranked = saturating.ranked(costs, feeds)
-            count = _fewest(switched, saturating, ranked, failing, self.limits) if ranked else 0
+        whole = self.folder / _WHOLE
         most = len(self.rounds) - 1 + MOST_ROUNDS
-        while ranked and len(self.rounds) < most and not self.rounds[-1].met:
-            chosen = ranked[:count]
-            self.measure(_patterns(chosen, ranked))
-            is_static = self.quantization.quantize == "static-int8"
-            around = surrounding(load_model(self.source), chosen) if is_static else []
-            if around and not self.rounds[-1].met:
-                wider = [*chosen, *around]
-                known = list(dict.fromkeys([*ranked, *around]))
-                self.measure(_patterns(wider, known))
-            if count == len(ranked):
-                break
-            count = min(len(ranked), count * _GROWTH)
+        with contextlib.ExitStack() as held:
+            switched = held.enter_context(SwitchedModel(self.source, whole))
+            saturating = held.enter_context(SaturatingModules(whole, self.families))
+
+            def measured() -> tuple[Sensitivity, list[str], int]:
+                feeds = list(_feeds(failing).values())
+                costs = measure_sensitivity(switched, self.source, whole, feeds)
+                ranked = saturating.ranked(costs, feeds)
+                fewest = _fewest(switched, saturating, ranked, [*failing.values()], self.limits)
+                return costs, ranked, fewest
+
+            costs, ranked, count = measured()
+            while ranked and len(self.rounds) < most:
+                chosen = ranked[:count]
+                self._keep(chosen, ranked)
+                if self.rounds[-1].met or count == len(ranked):
+                    break
+                others = _failing(self.cases, self.rounds[-1], self.limits)
+                if others.keys() - failing.keys():
+                    failing |= others
+                    costs, ranked, count = measured()
+                if set(chosen) >= set(ranked[:count]):
+                    count = min(len(ranked), len(chosen) * _GROWTH)
         return costs
+
+    def _keep(self, chosen: Sequence[str], ranked: Sequence[str]) -> None:
+        """Make a round that keeps some modules, and if it takes that, one that keeps what surrounds
+        them, too.
+        """
+        self.measure(_patterns(chosen, ranked))
+        is_static = self.quantization.quantize == "static-int8"
+        around = surrounding(load_model(self.source), chosen) if is_static else []
+        if around and not self.rounds[-1].met:
+            wider = [*chosen, *around]
+            self.measure(_patterns(wider, list(dict.fromkeys([*ranked, *around]))))
 
 
 def _feeds(cases: Mapping[str, JudgedCase]) -> dict[str, Feeds]:
@@ -196,9 +213,13 @@ def _feeds(cases: Mapping[str, JudgedCase]) -> dict[str, Feeds]:
 
 def _failing(
     cases: Mapping[str, JudgedCase], judged: Round, limits: Mapping[str, Limits]
-) -> list[JudgedCase]:
+) -> dict[str, JudgedCase]:
     """Return the cases that exceed a limit in a round; NaN exceeds every limit."""
-    return [case for name, case in cases.items() if not worst(judged.metrics[name], limits) <= 1]
+    return {
+        name: case
+        for name, case in cases.items()
+        if not worst(judged.metrics[name], limits_in(case, limits)) <= 1
+    }
 
 
 def _fewest(
@@ -219,7 +240,7 @@ def _fewest(
         for case in cases:
             outputs = switched.run(case.feeds, on)
             for found in (outputs, *saturating.added_to(outputs, case.feeds, on)):
-                if not worst(compared(case, found), limits) <= 1:
+                if not worst(compared(case, found), limits_in(case, limits)) <= 1:
                     return False
         return True
 

@@ -54,6 +54,9 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "joined and taken apart": lambda x: torch.cat(
         [patches(x), FACTORS.expand(x.shape[0], 2, 2, 2, 3, 3)], 1
     )[:, 1:].sum((2, 4)),
+    "parts of five dimensions": lambda x: sum(
+        factor * each.amax(3) for factor, each in enumerate(patches(x).unbind(2), 1)
+    ),
 }
 FACTORS = torch.randn(1, 1, 2, 1, 3, 3, generator=torch.Generator().manual_seed(5))
 
