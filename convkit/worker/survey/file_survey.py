@@ -41,7 +41,12 @@ from convkit.worker.survey.sizes.sizes_from_values import may_follow_values
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.effective_samples import responding
 from convkit.worker.survey.values.index_ranges import within_sizes, within_tables, without_markers
-from convkit.worker.survey.values.mask_meaning import blank_at_padding, skipping_nan, with_meanings
+from convkit.worker.survey.values.mask_meaning import (
+    blank_at_padding,
+    is_nan_if_masked,
+    skipping_nan,
+    with_meanings,
+)
 
 # The size at which an axis of a file is typical, as far as its range allows.
 _TYPICAL = 4
@@ -87,7 +92,9 @@ def survey(
     start = with_meanings(start, trials)
     follow = may_follow_values(graph)
     sizing = Sizing(stated.outputs, opened.roles, start, trials, notes, may_follow_values=follow)
-    found = blank_at_padding(skipping_nan(sizing.run(), start, trials), trials)
+    is_nan = is_nan_if_masked(start, trials)  # while the longest run is a short one
+    found = sizing.run()
+    found = blank_at_padding(skipping_nan(found) if is_nan else found, trials)
     found = without_markers(found, trials)
     found = within_domains(responding(found, guesses, trials), trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)

@@ -35,6 +35,7 @@ from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import (
+    is_nan_if_masked,
     skipping_nan,
     unequal_at_padding,
     with_lengths,
@@ -89,7 +90,9 @@ def survey_module(
     roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
-    found = without_markers(skipping_nan(sizing.run(), start, trials), trials)
+    is_nan = is_nan_if_masked(start, trials)  # while the longest run is a short one
+    found = sizing.run()
+    found = without_markers(skipping_nan(found) if is_nan else found, trials)
     if loaded.config is None:
         with trials.exactly():  # on shapes alone, any index will do
             found = running_with_all_values(found, trials)

@@ -302,14 +302,12 @@ def _are_at(elements: np.ndarray, padded: np.ndarray | None) -> bool:
     return np.array_equal(elements.reshape(*padded.shape, -1).any(-1), padded)
 
 
-def skipping_nan(found: SurveyResult, start: Start, trials: Trials) -> SurveyResult:
-    """Return a result that leaves out the row without a real position if the model is NaN there."""
-    if not _is_nan_if_masked(start, trials):
-        return found
+def skipping_nan(found: SurveyResult) -> SurveyResult:
+    """Return a result that leaves out the row without a real position: the model is NaN there."""
     return dataclasses.replace(found, skip=("masked-row",), notes=(*found.notes, masked_row_nan()))
 
 
-def _is_nan_if_masked(start: Start, trials: Trials) -> bool:
+def is_nan_if_masked(start: Start, trials: Trials) -> bool:
     """Return True if the model returns NaN for a row without a real position, and only then.
 
     Attention that leaves out everything divides zero by zero, as in `nn.MultiheadAttention`.
