@@ -2,6 +2,7 @@
 paths.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -78,7 +79,8 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
             and all(path in covered for path in together)
         ):
             patterns.append(parent)
-    return without_covered(patterns)
+    # A pattern has no spaces; a module's name may: `slice(1, None, None)`.
+    return without_covered([re.sub(r"\*?\s+\*?", "*", pattern) for pattern in patterns])
 
 
 def _below(pattern: str, modules: Iterable[str]) -> list[str]:

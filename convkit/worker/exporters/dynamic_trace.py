@@ -30,6 +30,7 @@ from convkit.worker.exporters.traceable_layers import (
     without_causal_detection,
 )
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.module_paths import settle_paths
 from convkit.worker.original.recorded_lines import every_line
 from convkit.worker.original.settled_branches import SETTLED, TakenSides, settled_sides
 
@@ -165,6 +166,7 @@ def _exported(
         program = torch.export.export(
             module, tuple(inputs), dynamic_shapes=dynamic_shapes(contract), strict=False, **more
         )
+    settle_paths(program, module)
     return plain_arithmetic(program)
 
 

@@ -62,3 +62,11 @@ def test_patterns_in_words_explain_the_dot() -> None:
         "encoder, the operations of head itself (`head.`), the root module's own operations (`.`)"
     )
     assert in_words([]) == ""
+
+
+def test_a_name_with_spaces_becomes_a_pattern_without() -> None:
+    modules = ["blocks.slice(1, None, None).2.fc", "blocks.0.fc", "head"]
+    (pattern,) = as_patterns(modules[:1], modules)
+    assert not set(pattern) & set(" ")
+    assert matches(pattern, modules[0])
+    assert not any(matches(pattern, each) for each in modules[1:])

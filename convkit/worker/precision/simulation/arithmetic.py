@@ -28,6 +28,7 @@ from convkit.worker.graph.rewriting.convolution_products import write_convolutio
 from convkit.worker.graph.rewriting.node_writer import NodeWriter
 from convkit.worker.graph.rewriting.opset_conversion import changes_meaning
 from convkit.worker.graph.typed_graph import with_types
+from convkit.worker.precision.simulation.kept_nan import keep_nan
 from convkit.worker.precision.simulation.recurrent_layers import DOMAIN as RECURRENT
 from convkit.worker.precision.simulation.recurrent_layers import (
     definitions as recurrent_definitions,
@@ -122,6 +123,8 @@ def _rewrite(node: ir.Node, writer: NodeWriter, wide: dict[ir.Value, ir.Value]) 
             results = write_recurrent(node, writer, lambda value: _wide(value, writer, wide))
             if results is not None:
                 writer.replace([None if r is None else writer.cast(r, _FLOAT) for r in results])
+        case "GlobalMaxPool" | "MaxPool" | "ReduceMax" | "ReduceMin":
+            keep_nan(node, writer)
         case "Tan":
             operand = _wide(_operand(node), writer, wide)
             _give(writer, writer.compute("Div(Sin(x), Cos(x))", x=operand))

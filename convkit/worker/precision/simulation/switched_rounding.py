@@ -28,6 +28,7 @@ from convkit.worker.precision.array_rounding import round_array
 from convkit.worker.precision.constant_rounding import IR_DTYPES, read_tensor
 from convkit.worker.precision.lowering.operator_rules import operator_rule
 from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
+from convkit.worker.precision.simulation.kept_nan import with_nan_kept
 from convkit.worker.precision.temporary_session import TemporarySession
 
 _SWITCHES = "convkit.low_modules"
@@ -63,7 +64,7 @@ class SwitchedRounding(TemporarySession):
         rewriter.run()
         self.modules: tuple[str, ...] = tuple(rewriter.units)
         self._outputs = [output.name or "" for output in rewriter.graph.outputs]
-        super().__init__(rewriter.model, threads)
+        super().__init__(with_nan_kept(rewriter.model), threads)
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs by name with the given modules lowered and all others in float32."""
@@ -89,7 +90,7 @@ class SwitchedValues(TemporarySession):
         self.modules: Mapping[str, frozenset[str]] = rewriter.touched
         self._units = list(rewriter.touched)
         self._outputs = [output.name or "" for output in rewriter.graph.outputs]
-        super().__init__(rewriter.model, threads)
+        super().__init__(with_nan_kept(rewriter.model), threads)
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
         """Return the outputs by name with the given values rounded and all others in float32."""
