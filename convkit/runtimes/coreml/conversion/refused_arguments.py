@@ -43,6 +43,10 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.linear.default: _whole_layer,
         aten.addmm.default: _whole_sum,
         aten.native_layer_norm.default: _scaled_norm,
+        aten.zeros.default: partial(_filled, 0),
+        aten.ones.default: partial(_filled, 1),
+        aten.new_zeros.default: partial(_filled_as, 0),
+        aten.new_ones.default: partial(_filled_as, 1),
         aten.clamp.Tensor: _clamped,
         aten.gather.default: plain_calls.from_leading_rows,
     }
@@ -133,8 +137,8 @@ def _has_shorter_index(node: Node) -> bool:
 
 
 def _is_whole(node: Node) -> bool:
-    """Say whether whole numbers are multiplied as matrices: coremltools writes that, and Core ML
-    refuses to load it.
+    """Say whether a result is of whole numbers or bools. Of products of matrices: coremltools
+    writes them, and Core ML refuses to load them.
     """
     kind = node.meta["val"].dtype
     return not (kind.is_floating_point or kind.is_complex)
@@ -222,6 +226,10 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
         ),
         _is_whole,
     ),
+    # Known to coremltools, which fills with fractions where a size is open.
+    **dict.fromkeys(
+        (f"aten.{name}.default" for name in ("zeros", "ones", "new_zeros", "new_ones")), _is_whole
+    ),
     # Known to coremltools, which takes no tensors for bounds.
     "aten.clamp.Tensor": lambda _: True,
     "aten.native_layer_norm.default": _has_computed_scale,
@@ -250,6 +258,22 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     "aten.avg_pool2d.default": _has_divisor,
     "aten.avg_pool3d.default": _has_divisor,
 }
+
+
+def _filled(number: int, size: Sequence[Any], *, dtype: Any = None, **_: object) -> torch.Tensor:  # noqa: ANN401
+    kind = torch.get_default_dtype() if dtype is None else dtype
+    return torch.full(size, bool(number) if kind == torch.bool else number, dtype=kind)
+
+
+def _filled_as(
+    number: int,
+    x: torch.Tensor,
+    size: Sequence[Any],
+    *,
+    dtype: Any = None,  # noqa: ANN401
+    **_: object,
+) -> torch.Tensor:
+    return _filled(number, size, dtype=x.dtype if dtype is None else dtype)
 
 
 def _padded(x: torch.Tensor, pad: Sequence[int], value: float = 0) -> torch.Tensor:

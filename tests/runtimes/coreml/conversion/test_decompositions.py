@@ -80,6 +80,16 @@ def test_sliding_windows_are_converted(windows: Callable) -> None:
 HIDDEN = torch.full((8, 6), -torch.inf).masked_fill(torch.eye(8, 6).roll(1, 1) > 0, 0)
 BILINEAR = Windows(lambda x: torch.nn.functional.bilinear(x, x.flip(1), WEIGHT))
 WEIGHT = torch.randn(4, 6, 6, generator=torch.Generator().manual_seed(1))
+
+
+def written_one_by_one(x: torch.Tensor) -> torch.Tensor:
+    places, used = x.new_zeros(x.shape[0], 2, dtype=torch.long), torch.ones(len(x), 2).bool()
+    places[:, 0] = x[:, 0, 0].argmax(-1)
+    places[:, 1] = x[:, 1, 0].argmin(-1)
+    used[:, 1] = x[:, 1, 0, 0] > 0
+    return x.flatten(1).gather(1, places) * used
+
+
 CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a diagonal of the last axes": lambda x: x[..., :6].diagonal(dim1=-2, dim2=-1),
     "a diagonal below": lambda x: x.diagonal(-2, 3, 2),
@@ -92,6 +102,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "indices of two shapes": lambda x: x.flatten(1).index_put(
         (torch.arange(x.shape[0])[:, None], torch.tensor([[3, 1]])), torch.tensor(2.0)
     ),
+    "places written one by one": written_one_by_one,
     "acosh": lambda x: torch.acosh(1 + x.abs()),
     "asinh": lambda x: torch.asinh(3 * x),
     "decimals": lambda x: torch.round(4 * x, decimals=1),
