@@ -11,12 +11,12 @@ import numpy as np
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json, encode
 from convkit.protocol.messages import ProductFamily, Quantization
-from convkit.protocol.metrics.limits import Limits
+from convkit.protocol.metrics.limits import Limits, overshoot, problems
 from convkit.protocol.module_naming import in_words
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.precision.quantization.module_choice import Kept, choose_kept
 from convkit.worker.precision.quantization.module_sensitivity import KEPT, table
-from convkit.worker.precision.search_judgment import sound_cases, telling_limits
+from convkit.worker.precision.search_judgment import Round, sound_cases, telling_limits
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -55,7 +55,7 @@ def decide_quantization(
         change["target.precision.equalize"] = True
     if decided.reduce_range:
         change["target.precision.reduce_range"] = True
-    return decided, kept, [_searched(kept, change)]
+    return decided, kept, [_searched(kept, change, limits)]
 
 
 def _shortened(patterns: Sequence[str]) -> str:
@@ -65,7 +65,7 @@ def _shortened(patterns: Sequence[str]) -> str:
     return (in_words(named) or "nothing") + more
 
 
-def _searched(kept: Kept, change: dict[str, Json]) -> Finding:
+def _searched(kept: Kept, change: dict[str, Json], limits: Mapping[str, Limits]) -> Finding:
     last = kept.rounds[-1]
     evidence: dict[str, Json] = {
         "keep_float32": list(kept.patterns),
@@ -94,7 +94,7 @@ def _searched(kept: Kept, change: dict[str, Json]) -> Finding:
     if last.met:
         message = (
             "no plan quantizes anything within the tolerance: it is met only with everything in"
-            " float32"
+            f" float32{_with_all_quantized(kept.rounds[0], limits)}"
         )
     if kept.seven_bits:
         remedy = Remedy(
@@ -114,3 +114,13 @@ def _searched(kept: Kept, change: dict[str, Json]) -> Finding:
             " it."
         ),
     )
+
+
+def _with_all_quantized(first: Round, limits: Mapping[str, Limits]) -> str:
+    """Return what is off most with everything quantized."""
+    measured = first.metrics.get(first.case, ())
+    worst = max(measured, key=lambda one: overshoot(one, limits.get(one.output, {})), default=None)
+    found = problems(worst, limits.get(worst.output, {})) if worst is not None else ()
+    if worst is None or not found:
+        return ""
+    return f"; with everything quantized, {worst.output!r} has {found[0].message}"
