@@ -33,6 +33,7 @@ from convkit.worker.verification.float32_rounding import rounding_finding
 from convkit.worker.verification.long_sums import long_sum_findings
 from convkit.worker.verification.lost_digits import blamed_on_rounding
 from convkit.worker.verification.other_exporter import FailingCase, opset_of, with_other_exporter
+from convkit.worker.verification.overlapping_copies import overlapping_finding
 from convkit.worker.verification.ties import undecided_finding
 
 
@@ -70,9 +71,10 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         )
         if undecided is not None:
             return DiagnoseResult(None, None, 0), [undecided]
-        fast = fast_path_finding(case, request.case, expected, computed)
-        if fast is not None:
-            return DiagnoseResult(None, None, 1), [fast]
+        for otherwise in (fast_path_finding, overlapping_finding):
+            finding = otherwise(case, request.case, expected, computed)
+            if finding is not None:
+                return DiagnoseResult(None, None, 1), [finding]
     context.progress(f"recording the original: {request.case}", done=0.1)
     original = case.recorded()
     context.progress("looking for the first difference", done=0.3)
