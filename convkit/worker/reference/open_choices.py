@@ -254,11 +254,16 @@ def _noise(original: OriginalModel, feeds: Feeds, choices: Sequence[_Choice]) ->
 def _open_elements(
     original: OriginalModel, feeds: Feeds, outputs: Feeds, near: float
 ) -> dict[str, np.ndarray]:
-    """Return which elements of outputs depend on the order of scores as near as that."""
+    """Return which elements of outputs depend on the order of scores as near as that; none by an
+    order in which the model refuses to run: the place of one score may lead nowhere.
+    """
     are_open = {name: np.zeros(each.shape, dtype=bool) for name, each in outputs.items()}
     for seed in range(_ORDERS):
-        with AnyOfEquals(seed, near):
-            other = original.run(feeds)
+        try:
+            with AnyOfEquals(seed, near):
+                other = original.run(feeds)
+        except RunFailedError:
+            continue
         for name in are_open:
             are_open[name] |= differing(outputs[name], other[name])
     return are_open

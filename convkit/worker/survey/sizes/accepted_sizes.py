@@ -201,16 +201,21 @@ class Sizing:
 
     def _measured(self) -> tuple[tuple[TensorSpec, ...], CountedRows]:
         """Find the ranges of all axes; return the outputs in terms of them."""
-        self._ranges = {}
+        found: dict[str, Range] = {}
         self._hurried = []
-        for axis in list(self._base):
+        for axis in self._batch_first():
             left_out = self._trials.left_out
-            self._ranges[axis] = self._range(axis)
+            found[axis] = self._range(axis)
             if self._trials.left_out > left_out:
                 self._hurried.append(axis)
+        self._ranges = {axis: found[axis] for axis in self._base}
         with self._trials.exactly():
             self._settle_together()
         return self._fitted_outputs()
+
+    def _batch_first(self) -> list[str]:
+        """Return the axes; if the time does not suffice for all, the batch's size is known."""
+        return sorted(self._base, key=lambda axis: self._roles[axis] != "batch")
 
     def _works(self, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int]) -> bool:
         """Return True if the model runs at some sizes, in each of its modes."""
@@ -236,7 +241,8 @@ class Sizing:
 
     def _tie_stuck_axes(self) -> None:
         """Make axes one that the model accepts at equal sizes only."""
-        stuck = [axis for axis in self._base if self._range(axis).is_fixed]
+        fixed = {axis for axis in self._batch_first() if self._range(axis).is_fixed}
+        stuck = [axis for axis in self._base if axis in fixed]
         for place, axis in enumerate(stuck):
             for other in stuck[place + 1 :]:
                 if axis not in self._base:
