@@ -20,6 +20,7 @@ from convkit.worker.cases.equal_scores import (
 )
 from convkit.worker.reference.open_choices import AnyOfEquals, write_open_choices
 from convkit.worker.reference.original_model import TorchOriginal
+from convkit.worker.runtime_interface.sessions import RunFailedError
 
 SCORES = np.array([[3, 1, 3, 2], [5, 4, 4, 4]], np.float32)
 BEST_TWO = np.array([[0, 2], [0, 1]])
@@ -313,3 +314,29 @@ def test_labels_are_judged_where_a_low_type_tells_hardly_any_score_apart(tmp_pat
     near = [1.0, 0.997, 0.0]
     labeled(tmp_path, [near, near, near, near, [1.0, 0.0, 0.0], near])
     assert read_open(tmp_path, "typical", LABELS, "float16") is None
+
+
+def test_an_order_in_which_the_model_refuses_to_run_opens_nothing(tmp_path: Path) -> None:
+    code = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        places = x.topk(2).indices
+        return torch.arange(2)[5 * (places[:, 0] - places[:, 0].detach().clamp(max=0))]
+
+def build():
+    return Net()
+"""
+    contract = Contract(
+        (TensorSpec("x", "float32", (1, 3)),), (TensorSpec("y", "int64", (1,)),), ()
+    )
+    original = TorchOriginal(factory_source(tmp_path, code), contract)
+    x = {"x": np.array([[3, 3, 1]], np.float32)}
+    write_tensors(tmp_path, "typical", "inputs", x)
+    write_tensors(tmp_path, "typical", "outputs", original.run(x))
+    record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
+    with AnyOfEquals(0), pytest.raises(RunFailedError):
+        any(original.run(x) is None for _ in range(20))
+    write_open_choices(original, contract, [record], tmp_path, ("int8",))
+    assert read_open(tmp_path, "typical", contract.outputs, "int8") is None
