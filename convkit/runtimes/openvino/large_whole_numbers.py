@@ -42,7 +42,9 @@ def keep_whole_numbers_exact(model: "openvino.Model") -> int:
 def _may_be_large(node: "openvino.Node") -> bool:
     values = [value.get_node() for value in node.input_values()]
     if node.get_type_name() in _REDUCTIONS:
-        del values[1:]
+        axes = values.pop()
+        if axes.get_type_name() != "Constant" or node.get_input_partial_shape(0).rank.is_dynamic:
+            return False  # along axes that are computed
     kinds = {node.input_value(place).get_element_type() for place in range(len(values))}
     if not {kind.get_type_name() for kind in kinds} <= _WHOLE or not any(
         map(depends_on_values, values)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -93,6 +93,16 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
     settled = with_settled(typed, case.expected, case.scored)
     judged = with_open(settled, case.expected, case.are_open)
     return compare_outputs(case.contract, case.expected, judged, case.padding.get, steps=case.steps)
+
+
+def outputs_of(run: Callable[[], Outputs]) -> Outputs:
+    """Return a run's outputs; none, which no limit accepts, if a model refuses its own values once
+    they are rounded: an index that leaves its table, a size that grows beyond all memory.
+    """
+    try:
+        return run()
+    except Exception:  # noqa: BLE001 - each runtime has errors of its own
+        return {}
 
 
 def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:

@@ -33,7 +33,7 @@ from convkit.worker.cases.equal_scores import (
     with_open,
     with_settled,
 )
-from convkit.worker.cases.invariance_cases import BASE, CHECKS
+from convkit.worker.cases.invariance_cases import BASE, CHECKS, take_rows
 from convkit.worker.cases.plain_rows import FAINT, HUGE, OFFSET
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.padding_masks import output_padding, padding_positions
@@ -282,12 +282,24 @@ class BuiltModel:
         except RunFailedError:
             return None
 
+    def run_alone(self, case: str, rows: str, number: int) -> Feeds | None:
+        """Return the outputs for one row of a case; None if the built model rejects it."""
+        feeds = take_rows(self._contract.inputs, rows, self._inputs(case), [number])
+        try:
+            return self._session.run({n: feeds[n] for n in feeds if n in self._input_names})
+        except RunFailedError:
+            return None
+
     def feeds(self, case: str) -> Feeds:
         """Return a case's inputs by name, except those that the built model lost, which the
         contract check reports.
         """
-        feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
-        return {name: values for name, values in feeds.items() if name in self._input_names}
+        return {
+            name: values for name, values in self._inputs(case).items() if name in self._input_names
+        }
+
+    def _inputs(self, case: str) -> Feeds:
+        return read_tensors(self._reference, case, "inputs", self._contract.inputs)
 
 
 def _beyond(case: str) -> str | None:

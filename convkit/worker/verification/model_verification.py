@@ -37,6 +37,7 @@ from convkit.worker.steps.verified_steps import StepResults, run_loops
 from convkit.worker.verification.built_model import BuiltModel
 from convkit.worker.verification.fixed_axes import fixed_axes
 from convkit.worker.verification.preparation_cause import preparation_cause
+from convkit.worker.verification.rows_beside_others import drowned_rows
 
 # Below this cosine similarity, an output has diverged, whatever its tolerance.
 DIVERGED = 0.99
@@ -142,6 +143,7 @@ def verify(
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
     findings += open_order_findings(verification.open_orders)
+    findings += drowned_rows(request.contract, reference.layout.rows, cases, verification)
     collapsed = collapse_findings(verification.spreads)
     findings += preparation_cause(
         request.contract, session.run, cases, verification.feeds, verification.expected

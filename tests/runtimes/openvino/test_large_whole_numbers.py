@@ -94,3 +94,11 @@ def test_what_is_small_stays_as_it_is() -> None:
     sizes = ops.divide(ops.shape_of(ids), ops.constant(np.int64(2)))
     model = openvino.Model([counts, large, sizes], [mask, ids])
     assert keep_whole_numbers_exact(model) == 0
+
+
+def test_reductions_along_computed_axes_stay_as_they_are() -> None:
+    values, axes = ops.parameter([-1, 8], np.int64), ops.parameter([1], np.int64)
+    ranks = ops.parameter(openvino.PartialShape.dynamic(), np.int64)
+    reduced = [ops.reduce_sum(values, axes), ops.reduce_max(ranks, ops.constant(np.int64([0])))]
+    model = openvino.Model(reduced, [values, axes, ranks])
+    assert keep_whole_numbers_exact(model) == 0

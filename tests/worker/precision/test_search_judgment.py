@@ -1,11 +1,12 @@
 """How a search judges an attempt: no case, no comparison and NaN never pass."""
 
+import dataclasses
 import math
 
 import numpy as np
 
 from convkit.worker.cases.compared_cases import JudgedCase
-from convkit.worker.precision.search_judgment import judge_round, sound_cases, worst
+from convkit.worker.precision.search_judgment import judge_round, outputs_of, sound_cases, worst
 
 LIMITS = {"y": {"max_abs": 0.1}}
 
@@ -64,3 +65,21 @@ def test_the_smaller_of_two_cases_as_far_off_is_examined() -> None:
     assert (near.case, near.examined) == ("large", "small")
     far = judge_round((), cases, [("large", outputs(2, 0)), ("small", outputs(1.0, 0))], LIMITS)
     assert (far.case, far.examined) == ("large", "large")
+
+
+def test_a_model_that_refuses_its_own_rounded_values_meets_nothing() -> None:
+    def refused() -> dict[str, np.ndarray]:
+        raise RuntimeError("GatherElements op: Out of range value in index tensor")
+
+    found = [("small", outputs_of(refused)), ("large", outputs(3.0, 4.0))]
+    assert not judge_round((), CASES, found, LIMITS).met
+
+
+def test_few_values_are_judged_in_parts_of_the_usual_ones() -> None:
+    limits = {"y": {"nrmse": 0.2}}
+    usual = dataclasses.replace(case(0.05), usual={"y": 2.0})
+    assert judge_round((), {"one": usual}, [("one", outputs(0.3))], limits).met
+    assert not judge_round((), {"one": usual}, [("one", outputs(0.5))], limits).met
+    assert not judge_round((), {"one": case(0.05)}, [("one", outputs(0.3))], limits).met
+    many = JudgedCase({}, {"y": np.full(16, 0.05, np.float32)}, {}, usual={"y": 2.0})
+    assert not judge_round((), {"one": many}, [("one", {"y": np.full(16, 0.3)})], limits).met

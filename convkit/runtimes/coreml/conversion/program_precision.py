@@ -3,6 +3,7 @@ float32.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 
 from convkit.protocol.findings.finding import Finding
@@ -22,7 +23,7 @@ from convkit.worker.mil.program import Program
 from convkit.worker.mil.program_constants import scan_constants
 from convkit.worker.precision.search.float32_modules import search_modules
 from convkit.worker.precision.search.search_findings import headroom_findings, searched_finding
-from convkit.worker.precision.search_judgment import Outputs
+from convkit.worker.precision.search_judgment import Outputs, outputs_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +123,7 @@ class _SearchedProgram:
         kept = dataclasses.replace(self._precision, keep_float32=patterns)
         low = [module for module in self.modules if not stays_float32(module, kept)]
         for name, case in cases.items():
-            yield name, self._evaluator.run(case.feeds, low)
+            yield name, outputs_of(functools.partial(self._evaluator.run, case.feeds, low))
 
     def switched(self) -> SwitchedEvaluator:
         """Return the program with switchable rounding."""

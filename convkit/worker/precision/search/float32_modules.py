@@ -10,6 +10,7 @@ module in low precision, each module's types of operations are searched in the s
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -31,6 +32,7 @@ from convkit.worker.precision.search_judgment import (
     elements,
     judge_round,
     limits_in,
+    outputs_of,
     sound_cases,
     worst,
 )
@@ -143,7 +145,8 @@ def _costly_inputs(
                 if values.dtype != np.float32:
                     continue
                 rounded = round_array(values, low).astype(np.float32)
-                outputs = switched.run({**case.feeds, name: rounded}, ())
+                given = {**case.feeds, name: rounded}
+                outputs = outputs_of(functools.partial(switched.run, given, ()))
                 cost = worst(compared(case, outputs), limits_in(case, limits))
                 if not cost <= 1:
                     found[name] = max(cost, found.get(name, 0.0))
@@ -236,7 +239,8 @@ class _Search:
         def of_case(name: str, low: frozenset[str]) -> float:
             if (name, low) not in self.shares:
                 case = self.cases[name]
-                self.shares[name, low] = self.overshoot(case, switched.run(case.feeds, low))
+                found = outputs_of(functools.partial(switched.run, case.feeds, low))
+                self.shares[name, low] = self.overshoot(case, found)
             return self.shares[name, low]
 
         def share(low: Collection[str]) -> float:

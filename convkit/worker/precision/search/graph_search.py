@@ -1,10 +1,12 @@
 """`keep_float32: auto` for a graph: see `search.modules`. Plans are judged by simulation."""
 
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 from convkit.protocol.messages import LowPrecision, PlanRound
@@ -23,7 +25,7 @@ from convkit.worker.precision.lowering.precision_plan import (
     touches_float32,
 )
 from convkit.worker.precision.search.float32_modules import search_modules
-from convkit.worker.precision.search_judgment import Outputs
+from convkit.worker.precision.search_judgment import Outputs, outputs_of
 from convkit.worker.precision.simulation.arithmetic import with_defined_arithmetic
 from convkit.worker.precision.simulation.simulated_graph import simulate
 from convkit.worker.precision.simulation.switched_rounding import SwitchedRounding
@@ -114,8 +116,12 @@ class _Graph:
             save_model(simulation, path)
             session = open_session(path, None, self._threads)
             names = [output.name or "" for output in simulation.graph.outputs]
+
+            def outputs(feeds: Mapping[str, np.ndarray]) -> Outputs:
+                return dict(zip(names, run_outputs(session, names, feeds), strict=True))
+
             for name, case in cases.items():
-                yield name, dict(zip(names, run_outputs(session, names, case.feeds), strict=True))
+                yield name, outputs_of(functools.partial(outputs, case.feeds))
 
     def switched(self) -> SwitchedRounding:
         """Open the graph with switchable rounding."""
