@@ -301,6 +301,10 @@ def torchscript_instead(reason: str) -> str:
     )
 
 
+def unrolls_steps(steps: int) -> str:
+    return f"it would write out {steps} steps of recurrent layers one by one, and was not tried"
+
+
 def fixed_for_all(axis: str, size: int) -> str:
     return f"{axis} is fixed at {size}: no exporter keeps it open"
 

@@ -29,7 +29,9 @@ from convkit.worker.survey.inputs.survey_messages import (
     fixed_for_all,
     not_exportable,
     torchscript_instead,
+    unrolls_steps,
 )
+from convkit.worker.survey.torch_module.recurrent_steps import recurrent_steps
 
 # A recipe's default. Which operators can be translated hardly depends on it.
 _OPSET = 18
@@ -37,6 +39,8 @@ _OPSET = 18
 _RUNS_OF_AN_EXPORT = 4
 # Weights of a model that is exported whole for a draft; of a larger one, only the trace is tried.
 _MOST_WEIGHTS = 50_000_000
+# Steps of recurrent layers that torch's exporter writes out within seconds.
+_MOST_STEPS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +69,7 @@ def exportable(
 
     First, axes are given up of which an output has other sizes than was found. No attempt begins
     after `until`, of the clock, nor one that would take longer than that if the model takes
-    `seconds` a run.
+    `seconds` a run. Where recurrent layers take many steps, TorchScript's exporter is the first.
     """
 
     def is_late() -> bool:
@@ -75,6 +79,11 @@ def exportable(
     if is_late():
         return dataclasses.replace(survey, notes=(*survey.notes, export_untried(seconds)))
     open_survey = survey  # with the axes that TorchScript's exporter may keep
+    if (steps := _steps(loaded, survey)) > _MOST_STEPS:
+        unrolled = Obstacle(unrolls_steps(steps), None, is_recurrent=True)
+        for kept in _for_torchscript(survey, unrolled):
+            if not is_late() and _torchscript_keeps(loaded, kept, unrolled, progress):
+                return kept
     narrowed: set[str] = set()
     while (obstacle := obstacle_of(loaded, survey, progress)) is not None:
         axis = obstacle.axis
@@ -98,6 +107,12 @@ def exportable(
         survey = dataclasses.replace(_fixed(survey, axis), notes=notes)
         open_survey = _fixed(open_survey, axis)
     return survey
+
+
+def _steps(loaded: LoadedModel, survey: SurveyResult) -> int:
+    with contextlib.suppress(StageFailedError), _job(loaded, survey) as job:
+        return recurrent_steps(job.module, job.examples.draw(survey.contract.typical_sizes()))
+    return 0
 
 
 def _without_contradictions(loaded: LoadedModel, survey: SurveyResult) -> SurveyResult:
