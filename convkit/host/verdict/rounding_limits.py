@@ -52,7 +52,7 @@ def fitted(
         error = max((each.nrmse for each in own), default=0.0)
         allowed = float(f"{ROOM * error:.2g}") if error <= MOST_ROUNDING else 0.0
         found["nrmse"] = max(limits["nrmse"], allowed)
-        spread = max((_spread(each) for each in own), default=math.inf)
+        spread = _spread(own)
         narrow = max(float(f"{OF_SPREAD * spread:.2g}"), allowed)
         if narrow < spread <= limits["nrmse"]:
             found["nrmse"] = narrow
@@ -86,11 +86,20 @@ def _share_of_differing(rounded: Sequence[TensorMetrics]) -> float:
     return (differing + 1) / (labels + 1)
 
 
-def _spread(metrics: TensorMetrics) -> float:
-    """Return the standard deviation of the original's values, in parts of their root mean square;
-    infinite if it is not known.
+def _spread(rounded: Sequence[TensorMetrics]) -> float:
+    """Return the standard deviation of the original's values, in parts of their root mean square:
+    the largest within a case, or that over all cases, in each of which there may be one value.
+    Infinite if it is not known.
     """
-    mean, rms = metrics.reference_mean, metrics.reference_rms
-    if not rms > 0 or not math.isfinite(mean):
+    known = [
+        (each.elements, each.reference_mean, each.reference_rms**2)
+        for each in rounded
+        if each.reference_rms > 0 and math.isfinite(each.reference_mean)
+    ]
+    if not known or len(known) < len(rounded):
         return math.inf
-    return math.sqrt(max(rms * rms - mean * mean, 0.0)) / rms
+    count = sum(elements for elements, _, _ in known)
+    mean = sum(elements * mean for elements, mean, _ in known) / count
+    square = sum(elements * square for elements, _, square in known) / count
+    pairs = [(mean, square), *((mean, square) for _, mean, square in known)]
+    return max(math.sqrt(max(square - mean * mean, 0.0) / square) for mean, square in pairs)

@@ -124,12 +124,12 @@ def telling_limits(
     limits: Mapping[str, Limits], cases: Mapping[str, JudgedCase]
 ) -> dict[str, Limits]:
     """Return limits that a constant does not meet, as verdicts do: an error relative to the values'
-    RMS (nrmse) is at most a part of their spread.
+    RMS (nrmse) is at most a part of their spread, in a case or over all of them.
     """
     found = dict(limits)
     for output, given in limits.items():
         values = [as_float64(each.expected[output]) for each in cases.values()]
-        spread = max(map(_spread, values), default=math.inf)
+        spread = max((*map(_spread, values), _spread_over(values)), default=math.inf)
         if "nrmse" in given and 0 < spread <= given["nrmse"]:
             found[output] = {**given, "nrmse": OF_SPREAD * spread}
     return found
@@ -139,6 +139,14 @@ def _spread(values: np.ndarray) -> float:
     """Return the standard deviation in parts of the RMS; 0 for single values."""
     size = rms(values)
     return float(values.std()) / size if size > 0 else 0.0
+
+
+def _spread_over(cases: Sequence[np.ndarray]) -> float:
+    """Return the spread of all cases' values: each may have a single one."""
+    count = sum(each.size for each in cases)
+    square = sum(float(np.square(each).sum()) for each in cases) / max(count, 1)
+    mean = sum(float(each.sum()) for each in cases) / max(count, 1)
+    return math.sqrt(max(square - mean * mean, 0.0) / square) if square > 0 else 0.0
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:

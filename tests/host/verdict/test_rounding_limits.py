@@ -118,6 +118,21 @@ def test_no_constant_meets_a_limit_if_rounding_leaves_room(
     assert found == {"nrmse": pytest.approx(limit)}
 
 
+def test_single_values_spread_over_the_cases() -> None:
+    own = rounded("int8", 0.01, activations=True)
+    cases = [
+        dataclasses.replace(
+            own,
+            metrics=dataclasses.replace(
+                own.metrics, elements=1, reference_mean=value, reference_rms=value
+            ),
+        )
+        for value in (9.0, 11.0)
+    ]
+    found = fitted({"nrmse": 0.2}, of(STATIC).targets["t"], "y", cases)
+    assert found == {"nrmse": pytest.approx(0.05, abs=1e-3)}
+
+
 @pytest.mark.parametrize(
     ("allowed", "labels", "limit"),
     [

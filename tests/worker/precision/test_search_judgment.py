@@ -6,7 +6,13 @@ import math
 import numpy as np
 
 from convkit.worker.cases.compared_cases import JudgedCase
-from convkit.worker.precision.search_judgment import judge_round, outputs_of, sound_cases, worst
+from convkit.worker.precision.search_judgment import (
+    judge_round,
+    outputs_of,
+    sound_cases,
+    telling_limits,
+    worst,
+)
 
 LIMITS = {"y": {"max_abs": 0.1}}
 
@@ -83,3 +89,10 @@ def test_few_values_are_judged_in_parts_of_the_usual_ones() -> None:
     assert not judge_round((), {"one": case(0.05)}, [("one", outputs(0.3))], limits).met
     many = JudgedCase({}, {"y": np.full(16, 0.05, np.float32)}, {}, usual={"y": 2.0})
     assert not judge_round((), {"one": many}, [("one", {"y": np.full(16, 0.3)})], limits).met
+
+
+def test_a_constant_meets_no_telling_limit_though_each_case_has_one_value() -> None:
+    cases = {name: case(value) for name, value in (("low", 9.0), ("high", 11.0))}
+    (found,) = telling_limits({"y": {"nrmse": 0.2}}, cases).values()
+    assert math.isclose(found["nrmse"], 0.05, rel_tol=0.02)
+    assert telling_limits({"y": {"nrmse": 0.05}}, cases)["y"]["nrmse"] == 0.05
