@@ -12,7 +12,6 @@ from convkit.host.recipe.keys.tolerances import (
     tolerance_of,
 )
 from convkit.host.record.run_record import CaseVerdict
-from convkit.host.verdict.findings.near_zero_outputs import meaningful
 from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
@@ -20,6 +19,7 @@ from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_
 from convkit.protocol.metrics.few_values import for_few
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
+from convkit.protocol.metrics.near_zero_outputs import meaningful
 
 # Says that a case is judged so.
 RESOLVED = "N508"

@@ -29,7 +29,6 @@ from convkit.host.verdict.findings.low_precision_remedy import (
     search_remedy,
     without_exceptions,
 )
-from convkit.host.verdict.findings.near_zero_outputs import largest_values
 from convkit.host.verdict.findings.nothing_judged import is_unproven, unjudged_findings
 from convkit.host.verdict.findings.one_sided_branch import branch_findings
 from convkit.host.verdict.findings.padding_errors import padding_findings
@@ -52,6 +51,7 @@ from convkit.protocol.metrics.few_values import usual_magnitudes
 from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
+from convkit.protocol.metrics.near_zero_outputs import largest_values
 from convkit.protocol.metrics.number_text import distinct_texts
 from convkit.protocol.same_fields import taken_from
 

@@ -17,7 +17,7 @@ from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
 from convkit.worker.cases.compared_cases import single_case
 from convkit.worker.job_context import Context, StageSkippedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
-from convkit.worker.precision.search_judgment import compared, worst
+from convkit.worker.precision.search_judgment import compared, overshoot_in
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
@@ -47,7 +47,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
             return _result([caused])
     if (low := record.precision) is not None:
         found = outputs_or_none(trials.session, judged.feeds)
-        if worst(compared(judged, found), request.limits) <= 1:
+        if overshoot_in(judged, compared(judged, found), request.limits) <= 1:
             context.progress("looking for what float16 cannot hold", done=0.5)
             causes = Float16Causes(trials, low, request.case, judged, request.limits)
             return _result(causes.findings())

@@ -39,7 +39,7 @@ from convkit.worker.precision.diagnosis.diagnosis_messages import (
 )
 from convkit.worker.precision.diagnosis.low_precision_remedies import PrecisionRemedies, in_module
 from convkit.worker.precision.search.float32_modules import search_modules
-from convkit.worker.precision.search_judgment import compared, worst
+from convkit.worker.precision.search_judgment import compared, overshoot_in
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 Values = Mapping[str, np.ndarray]
@@ -90,7 +90,7 @@ class Float16Causes:
     def _error(self, precision: LowPrecision) -> float:
         """Return by how many times a precision misses the limits in this case."""
         found = outputs_or_none(lambda: self.trials.session(precision), self.judged.feeds)
-        return worst(compared(self.judged, found), self.limits)
+        return overshoot_in(self.judged, compared(self.judged, found), self.limits)
 
     def _starts(self) -> list[_Start]:
         """Return where values stop being finite although the original's are."""

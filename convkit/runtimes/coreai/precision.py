@@ -24,7 +24,7 @@ from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision
 from convkit.worker.precision.search.float32_modules import search_modules
 from convkit.worker.precision.search.search_findings import searched_finding
-from convkit.worker.precision.search_judgment import Outputs, compared, sound_cases, worst
+from convkit.worker.precision.search_judgment import Outputs, compared, overshoot_in, sound_cases
 
 
 def run(
@@ -57,7 +57,10 @@ def run(
         )
     )
     right = all(
-        worst(compared(case, outputs_or_none(lambda: float32, case.feeds)), request.limits) <= 1
+        overshoot_in(
+            case, compared(case, outputs_or_none(lambda: float32, case.feeds)), request.limits
+        )
+        <= 1
         for case in cases.values()
     )
     if not right:

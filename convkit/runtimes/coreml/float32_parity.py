@@ -18,7 +18,7 @@ from convkit.runtimes.coreml.packages.input_types import UnservableError, as_ser
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.mil.evaluation.evaluator import Evaluator
 from convkit.worker.original.torch_dtypes import to_tensor
-from convkit.worker.precision.search_judgment import compared, sound_cases, worst
+from convkit.worker.precision.search_judgment import compared, overshoot_in, sound_cases
 
 OTHERWISE = Remedy(
     "Write this part of the model with other operations, or use a different release of coremltools"
@@ -42,7 +42,7 @@ def first_divergent_in_float32(
         feeds = {
             key: as_served(array, types[key]) for key, array in case.feeds.items() if key in types
         }
-        share = worst(compared(case, evaluator.run(feeds).outputs), limits)
+        share = overshoot_in(case, compared(case, evaluator.run(feeds).outputs), limits)
         if not share <= 1:
             return name
     return None

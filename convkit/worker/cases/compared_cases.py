@@ -1,7 +1,7 @@
 """The ladder's cases, as precision stages examine them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,13 @@ from convkit.protocol.messages import (
     is_of_sweep,
 )
 from convkit.protocol.metrics.few_values import usual_magnitudes
+from convkit.protocol.metrics.near_zero_outputs import largest_magnitudes
 from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
 from convkit.worker.cases.plain_rows import is_beyond_low_types
 from convkit.worker.cases.values.padding_masks import output_padding
-from convkit.worker.metrics.magnitudes import rms
+from convkit.worker.metrics.magnitudes import largest_value, rms
 from convkit.worker.metrics.score_steps import Steps, find_steps
 from convkit.worker.metrics.tensor_metrics import as_float64
 
@@ -33,9 +34,9 @@ class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
     meaningless (see `compare`). `contract` says which outputs are sets of rows, `scored` has the
     scores of outputs that are places of equal ones, `are_open` which elements depend on the
-    order of equal ones, `steps` which labels are steps of a score, `usual` how large outputs are
-    in most cases. `only_finite`: no limit applies but that the outputs are finite where the
-    original's are.
+    order of equal ones, `steps` which labels are steps of a score. `usual` is how large outputs are
+    in most cases, `largest` how large their largest values are in any. `only_finite`: no limit
+    applies but that the outputs are finite where the original's are.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -47,6 +48,7 @@ class JudgedCase:
     are_open: Mapping[str, np.ndarray] | None = None
     steps: Mapping[str, Steps] | None = None
     usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    largest: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def ladder_cases(
@@ -74,14 +76,21 @@ def ladder_cases(
         and (sweeps or not is_of_sweep(case.name))
     }
     steps = find_steps(each.expected for each in found.values())
-    usual = usual_magnitudes(
-        (name, output, rms(as_float64(values)))
-        for name, case in found.items()
-        for output, values in case.expected.items()
-    )
+    usual = usual_magnitudes(_measured(found, rms))
+    largest = largest_magnitudes(_measured(found, largest_value))
     return {
-        name: dataclasses.replace(each, steps=steps, usual=usual) for name, each in found.items()
+        name: dataclasses.replace(each, steps=steps, usual=usual, largest=largest)
+        for name, each in found.items()
     }
+
+
+def _measured(
+    cases: Mapping[str, JudgedCase], measure: Callable[[np.ndarray], float]
+) -> Iterator[tuple[str, str, float]]:
+    """Yield cases, their outputs, and what is measured of the original's values."""
+    for name, case in cases.items():
+        for output, values in case.expected.items():
+            yield name, output, measure(as_float64(values))
 
 
 def plain_cases(reference: Path, contract: Contract, low: LowType | None) -> dict[str, JudgedCase]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from convkit.protocol.messages import PlanRound, TensorMetrics
-from convkit.protocol.metrics.few_values import FEW_VALUES, for_few
+from convkit.protocol.metrics.few_values import for_few
 from convkit.protocol.metrics.limits import OF_SPREAD, Limits, overshoot, smallest_alike
+from convkit.protocol.metrics.near_zero_outputs import meaningful
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.cases.equal_scores import with_open, with_settled
 from convkit.worker.metrics.magnitudes import rms
@@ -67,7 +68,7 @@ def judge_round(
     shares: dict[str, float] = {}
     for name, outputs in found:
         measured = compared(cases[name], outputs)
-        share = worst(measured, limits_in(cases[name], limits))
+        share = overshoot_in(cases[name], measured, limits)
         if name not in shares or not share <= shares[name]:
             metrics[name], shares[name] = measured, share
     case = max(shares, key=lambda name: shares[name], default="")
@@ -105,19 +106,22 @@ def outputs_of(run: Callable[[], Outputs]) -> Outputs:
         return {}
 
 
-def limits_in(case: JudgedCase, limits: Mapping[str, Limits]) -> Mapping[str, Limits]:
-    """Return the limits that apply in a case, by output."""
-    if case.only_finite:
+def overshoot_in(
+    case: JudgedCase, measured: Sequence[TensorMetrics], limits: Mapping[str, Limits]
+) -> float:
+    """Return the largest overshoot over outputs in a case, as `worst` does, by the limits that
+    apply there, as verdicts do.
+    """
+    return worst(measured, {each.output: _limits_of(each, case, limits) for each in measured})
+
+
+def _limits_of(metrics: TensorMetrics, case: JudgedCase, limits: Mapping[str, Limits]) -> Limits:
+    given = limits.get(metrics.output, {})
+    if case.only_finite or not given:
         return {}
-    few = {output: values for output, values in case.expected.items() if values.size < FEW_VALUES}
-    return {
-        output: for_few(
-            given, few[output].size, rms(as_float64(few[output])), case.usual.get(output, 0.0)
-        )
-        if output in few
-        else given
-        for output, given in limits.items()
-    }
+    usual = case.usual.get(metrics.output, 0.0)
+    given = for_few(given, metrics.elements, metrics.reference_rms, usual)
+    return meaningful(dict(given), metrics, case.largest)
 
 
 def telling_limits(

@@ -29,7 +29,7 @@ from convkit.worker.precision.diagnosis.rounding_shares import (
     readers,
     rounding_cause,
 )
-from convkit.worker.precision.search_judgment import compared, worst
+from convkit.worker.precision.search_judgment import compared, overshoot_in
 from convkit.worker.precision.simulation.float32_graph import load_float32
 from convkit.worker.precision.simulation.switched_rounding import SwitchedValues
 from convkit.worker.precision.tensor_statistics import open_session
@@ -50,7 +50,7 @@ def run(request: RoundingRequest, context: Context) -> tuple[RoundingResult, lis
     with SwitchedValues(model, precision) as switched:
 
         def share(low: Collection[str]) -> float:
-            return worst(compared(case, switched.run(case.feeds, low)), request.limits)
+            return overshoot_in(case, compared(case, switched.run(case.feeds, low)), request.limits)
 
         exact = share(())
         cause = rounding_cause(model, switched.modules, share) if exact <= 1 else None

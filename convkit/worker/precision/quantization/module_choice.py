@@ -31,9 +31,8 @@ from convkit.worker.precision.search_judgment import (
     Round,
     compared,
     judge_round,
-    limits_in,
+    overshoot_in,
     sound_cases,
-    worst,
 )
 
 Feeds = Outputs
@@ -218,7 +217,7 @@ def _failing(
     return {
         name: case
         for name, case in cases.items()
-        if not worst(judged.metrics[name], limits_in(case, limits)) <= 1
+        if not overshoot_in(case, judged.metrics[name], limits) <= 1
     }
 
 
@@ -240,7 +239,7 @@ def _fewest(
         for case in cases:
             outputs = switched.run(case.feeds, on)
             for found in (outputs, *saturating.added_to(outputs, case.feeds, on)):
-                if not worst(compared(case, found), limits_in(case, limits)) <= 1:
+                if not overshoot_in(case, compared(case, found), limits) <= 1:
                     return False
         return True
 

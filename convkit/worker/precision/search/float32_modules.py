@@ -31,10 +31,9 @@ from convkit.worker.precision.search_judgment import (
     compared,
     elements,
     judge_round,
-    limits_in,
     outputs_of,
+    overshoot_in,
     sound_cases,
-    worst,
 )
 
 # Cases of sweeps, the smallest.
@@ -147,7 +146,7 @@ def _costly_inputs(
                 rounded = round_array(values, low).astype(np.float32)
                 given = {**case.feeds, name: rounded}
                 outputs = outputs_of(functools.partial(switched.run, given, ()))
-                cost = worst(compared(case, outputs), limits_in(case, limits))
+                cost = overshoot_in(case, compared(case, outputs), limits)
                 if not cost <= 1:
                     found[name] = max(cost, found.get(name, 0.0))
     return found
@@ -229,7 +228,7 @@ class _Search:
         return judge_round(patterns, cases, found, self.limits)
 
     def overshoot(self, case: JudgedCase, found: Outputs) -> float:
-        return worst(compared(case, found), limits_in(case, self.limits))
+        return overshoot_in(case, compared(case, found), self.limits)
 
     def refined(self, switched: Switched, cases: Sequence[str], margin: float) -> frozenset[str]:
         """Return the modules to keep in float32 so that some cases stay within a fraction of the

@@ -6,8 +6,8 @@ import math
 import pytest
 from records import tensor_metrics
 
-from convkit.host.verdict.findings.near_zero_outputs import largest_values, meaningful
 from convkit.protocol.messages import CaseMetrics
+from convkit.protocol.metrics.near_zero_outputs import largest_values, meaningful
 
 LIMITS = {"max_abs": 1e-3, "cosine": 0.999, "agreement": 0.5}
 NOISE = dataclasses.replace(

@@ -17,13 +17,21 @@ _UNUSUAL = ("extreme", "values", "decisions", "plain-rows")
 
 def largest_values(cases: Iterable[CaseMetrics]) -> dict[str, float]:
     """Return the original's largest magnitude per output, over all cases with usual values."""
+    return largest_magnitudes(
+        (case.case, output.output, output.reference_max)
+        for case in cases
+        for output in case.outputs
+    )
+
+
+def largest_magnitudes(found: Iterable[tuple[str, str, float]]) -> dict[str, float]:
+    """Return the largest magnitude per output over all cases with usual values. `found` has cases,
+    outputs and the largest magnitude of each.
+    """
     largest: dict[str, float] = {}
-    for case in cases:
-        if case.case.partition(":")[0] in _UNUSUAL:
-            continue
-        for output in case.outputs:
-            known = largest.get(output.output, 0.0)
-            largest[output.output] = max(known, output.reference_max)
+    for case, output, magnitude in found:
+        if case.partition(":")[0] not in _UNUSUAL:
+            largest[output] = max(largest.get(output, 0.0), magnitude)
     return largest
 
 
