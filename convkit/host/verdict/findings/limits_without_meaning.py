@@ -44,7 +44,10 @@ def limit_findings(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict])
         known = [each.metrics for each in met if math.isfinite(each.metrics.reference_rms)]
         if not known:
             continue
-        limits = max((each.limits for each in met), key=len)  # fewer count near zero
+        # Fewer count near zero, and wider ones where few values happen to be small.
+        limits = max(
+            (each.limits for each in met), key=lambda one: (len(one), -one.get("nrmse", 0.0))
+        )
         rms = max(metrics.reference_rms for metrics in known)
         magnitude = max(metrics.reference_max for metrics in known)
         if (finding := _too_wide(spec.name, limits, rms)) is not None:
