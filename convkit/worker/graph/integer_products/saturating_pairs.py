@@ -18,7 +18,7 @@ LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 _LARGEST_LEFT = 255
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 # Pairs per piece of a correction: each piece holds a few tensors of this many numbers per row.
-_PER_PIECE = 2048
+_PER_PIECE = 512
 
 
 @dataclasses.dataclass(frozen=True)
