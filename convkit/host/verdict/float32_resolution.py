@@ -1,7 +1,6 @@
 """Limits for a case in which float32's rounding is all that differs, as float64 has proven."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 from convkit.host.recipe.keys.low_precision_types import compared_type, is_calibrated_for
@@ -30,9 +29,6 @@ _TIMES = 4
 # sums leaves of their variance: more than any other order shows. This much of an output's magnitude
 # is allowed; a lost epsilon costs all of it.
 _OF_PLAIN_ROWS = 0.01
-# Where such rows make an output so many times as large as it usually is (an exponential of values
-# far from all others), limits on its usual values say nothing.
-_FAR = 1e3
 
 # By case and output, in units in the last place of float32 at the scale of each element.
 Resolution = Mapping[tuple[str, str], float]
@@ -91,9 +87,6 @@ class ResolutionLimits:
         is_plain = is_of_plain_rows(case) and any(name == case for name, _ in self.resolved)
         if "agreement" in limits:
             return {} if is_plain else limits
-        usually = self.largest.get(metrics.output, 0.0)
-        if is_of_plain_rows(case) and 0 < _FAR * usually < metrics.reference_max < math.inf:
-            return {"nrmse": _OF_PLAIN_ROWS}
         if distance is None:
             return limits
         by_units = {
