@@ -11,10 +11,7 @@ from convkit.protocol.metrics.limit_kinds import Limits
 # Fewer values do not show how large an output's values are.
 FEW_VALUES = 16
 # Cases whose values are not the usual ones, or that are one of many alike.
-_UNUSUAL = frozenset(
-    {"extreme", "values", "decisions", "plain-rows", "sweep"}
-    | {"perturbed", "crossed", "merged", "outputs", "invariance"}
-)
+_UNUSUAL = frozenset({"extreme", "values", "decisions", "plain-rows", "sweep"})
 
 
 def usual_magnitudes(found: Iterable[tuple[str, str, float]]) -> dict[str, float]:

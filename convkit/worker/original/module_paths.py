@@ -30,7 +30,7 @@ def settled_path(module: torch.nn.Module, path: str) -> str:
     try:
         for part in path.split("."):
             if match := _SLICE.fullmatch(part):
-                whole = whole or at
+                whole = at if whole is None else whole
                 at = at[slice(*(None if each == "None" else int(each) for each in match.groups()))]
                 continue
             at = getattr(at, part)

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,24 @@ class PlacedOperations(OperationMode):
             module = self._paths.get(id(frame.f_locals.get("self")))
             frame = frame.f_back
         return innermost_line(calling_positions(caller), self._root), module or ""
+
+
+def in_words(source: str | None, path: str) -> str:
+    """Return a place as a finding's text names it: the module, and the line if it is known."""
+    where = f"module {path}" if path else "the root module"
+    return f"{where}, at {source}" if source else where
+
+
+def written_tensors(
+    function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[torch.Tensor]:
+    """Yield the tensors that an operation writes to."""
+    for at, argument in enumerate(function._schema.arguments):  # noqa: SLF001 - no other way
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        value = args[at] if at < len(args) else kwargs.get(argument.name)
+        if isinstance(value, torch.Tensor):
+            yield value
 
 
 def operator_name(function: object) -> str:

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cases.equal_scores import differing
-from convkit.worker.original.operation_places import PlacedOperations
+from convkit.worker.original.operation_places import PlacedOperations, in_words, written_tensors
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
 
@@ -41,13 +41,12 @@ def overlapping_finding(
     if not parted:
         return None
     source, path = copied.first
-    where = f"module {path}" if path else "the root module"
-    where = f"{where}, at {source}" if source else where
     return Finding(
         "N517",
-        f"the original writes to memory that it reads in the same operation ({where}), in an order"
-        f" that torch leaves open: {parted[0]!r} in case {name!r} is not what the line says. With"
-        " what it reads copied first, the original agrees with the graph",
+        "the original writes to memory that it reads in the same operation"
+        f" ({in_words(source, path)}), in an order that torch leaves open: {parted[0]!r} in case"
+        f" {name!r} is not what the line says. With what it reads copied first, the original agrees"
+        " with the graph",
         Place(tensor=parted[0], module=path or None, case=name, source=source),
         {"kind": "overlapping copy", "proven": True, "owner": "module"},
         Remedy(
@@ -67,13 +66,7 @@ class _CopiedFirst(PlacedOperations):
     def operation(
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
-        written = [
-            value
-            for value, argument in zip(args, function._schema.arguments, strict=False)  # noqa: SLF001 - no other way
-            if isinstance(value, torch.Tensor)
-            and argument.alias_info is not None
-            and argument.alias_info.is_write
-        ]
+        written = [*written_tensors(function, args, kwargs)]
         given = [
             value.clone() if any(_overlap_in_part(value, each) for each in written) else value
             for value in args

@@ -51,14 +51,12 @@ def drowned_rows(
         inexact = any(output.nrmse > _LEAST_ERROR for output in case.outputs)
         if rows is None or case.case not in _CASES or case.error is not None or not inexact:
             continue
-        found = built.outputs(case.case)
-        lost = None if found is None else _worst(contract, rows, built.expected(case.case), found)
+        found, right = built.outputs(case.case), built.expected(case.case)
+        lost = None if found is None else _worst(contract, rows, right, found)
         if lost is None:
             continue
         alone = built.run_alone(case.case, rows, lost.number)
-        expected = take_rows(contract.outputs, rows, built.expected(case.case), [lost.number])[
-            lost.output.name
-        ]
+        expected = take_rows(contract.outputs, rows, right, [lost.number])[lost.output.name]
         if alone is None or alone[lost.output.name].shape != expected.shape:
             continue
         error = rms(alone[lost.output.name].astype(np.float64) - expected)

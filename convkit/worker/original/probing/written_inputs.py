@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.original.contract_module import ContractModule
-from convkit.worker.original.operation_places import PlacedOperations
+from convkit.worker.original.operation_places import PlacedOperations, in_words, written_tensors
 
 
 def written_findings(
@@ -42,12 +42,10 @@ def written_findings(
 
 
 def _finding(name: str, source: str | None, path: str) -> Finding:
-    where = f"module {path}" if path else "the root module"
-    where = f"{where}, at {source}" if source else where
     return Finding(
         "N514",
-        f"the original writes to its input {name!r} ({where}): it changes its caller's tensor, and"
-        " no converted model does",
+        f"the original writes to its input {name!r} ({in_words(source, path)}): it"
+        " changes its caller's tensor, and no converted model does",
         Place(tensor=name, module=path or None, source=source),
         {"input": name, "owner": "module", "proven": True},
         Remedy(
@@ -70,11 +68,8 @@ class _Writes(PlacedOperations):
     def operation(
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
-        for at, argument in enumerate(function._schema.arguments):  # noqa: SLF001 - no other way
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            value = args[at] if at < len(args) else kwargs.get(argument.name)
-            place = self._places.get(_memory(value)) if isinstance(value, torch.Tensor) else None
+        for value in written_tensors(function, args, kwargs):
+            place = self._places.get(_memory(value))
             if place is not None and place not in self.written:
                 self.written[place] = self.place()
         return function(*args, **kwargs)

@@ -11,7 +11,7 @@ from convkit.worker.graph.rewriting.node_writer import NodeWriter
 _FLOAT = ir.DataType.FLOAT
 _LEAST_OPSET = 13  # of a NodeWriter
 # By operator, the maximum that says where NaN was among what it reads. Measured with
-# onnxruntime 1.31; its other float32 kernels return NaN for NaN.
+# onnxruntime 1.31. Its TopK, Hardmax and ThresholdedRelu lose NaN, too, and stay as they are.
 _MAXIMA = {
     "MaxPool": "MaxPool",
     "GlobalMaxPool": "GlobalMaxPool",

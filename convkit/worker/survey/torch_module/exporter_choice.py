@@ -12,7 +12,7 @@ from pathlib import Path
 from convkit.protocol.contract import Axis, Contract, TensorSpec, dimension_axes, dimension_size
 from convkit.protocol.messages import Sample, SurveyResult
 from convkit.worker.exporters import torch_exporter
-from convkit.worker.exporters.dynamic_trace import trace
+from convkit.worker.exporters.dynamic_trace import recurrent_modules, trace
 from convkit.worker.exporters.export_job import ExportJob, UnexportableError
 from convkit.worker.exporters.torchscript_alternative import prove_torchscript
 from convkit.worker.job_context import StageFailedError
@@ -110,6 +110,9 @@ def exportable(
 
 
 def _steps(loaded: LoadedModel, survey: SurveyResult) -> int:
+    """Return the steps of the model's recurrent layers at its usual sizes."""
+    if not recurrent_modules(loaded.module):
+        return 0
     with contextlib.suppress(StageFailedError), _job(loaded, survey) as job:
         return recurrent_steps(job.module, job.examples.draw(survey.contract.typical_sizes()))
     return 0
