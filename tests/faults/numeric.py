@@ -188,7 +188,7 @@ def logarithm_of_a_probability(folder: Path) -> Path:
     """log(softmax(x)) in two steps: a small probability is zero in float16, and its logarithm minus
     infinity
     """
-    code = SMALL.replace("EXPRESSION", "torch.log(torch.softmax(x * 6, -1))")
+    code = SMALL.replace("EXPRESSION", "torch.log(torch.softmax(x * 5, -1))")
     return low(folder, code, verify={"tolerance": {"max_abs": 0.5, "cosine": 0.99}})
 
 

@@ -127,8 +127,9 @@ STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
 @fault(
     code="N101",
     place="y",
-    remedy="in float32",
-    repaired="only better samples can fix it",
+    remedy="dynamic-int8",
+    change={"targets.ort.precision": {"quantize": "dynamic-int8"}},
+    repaired=True,
     source="TRT#4730",
 )
 def samples_of_another_kind(folder: Path) -> Path:
@@ -155,7 +156,14 @@ def samples_of_zeros(folder: Path) -> Path:
     return quantized(folder, "pass", STATIC)
 
 
-@fault(code="N101", place="y", remedy="in float32", repaired=True, source="ORT#9599")
+@fault(
+    code="N101",
+    place="y",
+    remedy="equalize: true",
+    change={"targets.ort.precision": {"quantize": "dynamic-int8", "equalize": True}},
+    repaired=True,
+    source="ORT#9599",
+)
 def sensitive_head(folder: Path) -> Path:
     """everything is quantized, even a head with one activation a thousand times the others"""
     change = (

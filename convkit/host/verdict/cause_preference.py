@@ -7,6 +7,7 @@ from convkit.host.findings.catalog import is_unproven
 from convkit.host.findings.consequences import following
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.protocol.findings.finding import Finding, Remedy
+from convkit.protocol.messages import is_usual
 
 # Findings that two tensors are swapped: the probes prove it and suggest a recipe change.
 _EXCHANGES = ("C108", "C109", "C110", "C208")
@@ -164,6 +165,7 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
         findings,
         key=lambda finding: (
             not finding.is_error,
+            is_beyond_usual(finding),
             is_unproven(finding),
             _beside_proof(finding, findings),
         ),
@@ -174,6 +176,14 @@ def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
     if cause is None:
         return _with_fine_limits(_with_origin(_behind_first(ranked)))
     return behind_cause(ranked, cause)
+
+
+def is_beyond_usual(finding: Finding) -> bool:
+    """Say whether a finding is of the original's own NaN, at values that it may never meet: what is
+    wrong at usual ones comes first.
+    """
+    case = finding.place.case
+    return finding.code == "N103" and case is not None and not is_usual(case)
 
 
 def proven_cause(ranked: Sequence[Finding]) -> Finding | None:

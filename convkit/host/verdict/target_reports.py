@@ -15,7 +15,7 @@ from convkit.host.record.run_record import (
     Verification,
     worst_status,
 )
-from convkit.host.verdict.cause_preference import behind_cause, proven_cause
+from convkit.host.verdict.cause_preference import behind_cause, is_beyond_usual, proven_cause
 from convkit.host.verdict.executed_beside import beside_executed
 from convkit.host.verdict.findings.changed_results import blame_random
 from convkit.host.verdict.findings.departure_from_original import with_feasible_remedies
@@ -316,9 +316,14 @@ def _headline(
     explaining = [finding for finding in findings if _explains(finding, verifications)]
     undecided = filter(leaves_open, findings if said is None and status == "unproven" else ())
     for finding in [*errors, *undecided, *(explaining if status == "failed" else [])]:
-        if said is None or said.leading is None or not is_unproven(finding):
+        if said is None or said.leading is None or not _gives_way(finding, said.leading):
             return f"{finding.code} {finding.message}", finding
     return (said.headline, said.leading) if said is not None else (status, None)
+
+
+def _gives_way(finding: Finding, leading: Finding) -> bool:
+    """Say whether an error of an earlier stage comes after the one that leads a verification."""
+    return is_unproven(finding) or (is_beyond_usual(finding) and not is_beyond_usual(leading))
 
 
 def _explains(finding: Finding, verifications: Sequence[Verification]) -> bool:

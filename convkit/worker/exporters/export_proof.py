@@ -13,6 +13,7 @@ import torch
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.cases.decision_sizes import Decisions, turns
 from convkit.worker.exporters.export_job import ExportJob
+from convkit.worker.graph.standard_evaluator import standard_evaluator
 from convkit.worker.metrics.row_sets import align_rows
 from convkit.worker.original.example_sizes import other_sizes
 from convkit.worker.original.torch_dtypes import to_array
@@ -125,9 +126,7 @@ class _Runner:
         try:
             import onnxruntime
         except ImportError:
-            from onnx.reference import ReferenceEvaluator
-
-            self._session = ReferenceEvaluator(onnx.load(path))
+            self._session = standard_evaluator(onnx.load(path))
             self._inputs = set(self._session.input_names)
         else:
             settings = onnxruntime.SessionOptions()

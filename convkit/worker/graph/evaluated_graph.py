@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from convkit.worker.graph.standard_evaluator import standard_evaluator
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 # Bytes. The evaluator computes in numpy, one loop after the other in some operators.
@@ -20,13 +21,12 @@ class EvaluatedGraph:
 
     def __init__(self, path: Path) -> None:
         import onnx
-        from onnx.reference import ReferenceEvaluator
 
         if path.stat().st_size > _MOST_BYTES:
             raise ModelRefusedError(f"{path.name} is too large for onnx's own evaluator")
         try:
             onnx.checker.check_model(str(path), full_check=True)
-            self._evaluator = ReferenceEvaluator(str(path))
+            self._evaluator = standard_evaluator(str(path))
         except MemoryError:
             raise
         except Exception as error:  # the checker's and the evaluator's share no base class

@@ -12,6 +12,7 @@ import onnx
 
 from convkit.worker.cause.graphs.runnable_graph import Graph, Values, reads
 from convkit.worker.cause.matching.relative_difference import CLOSE, relative_error
+from convkit.worker.graph.standard_evaluator import standard_evaluator
 from convkit.worker.reproducers.script_text import (
     MODEL,
     SCRIPT,
@@ -101,12 +102,10 @@ def is_right(nodes: Sequence[onnx.NodeProto], folder: Path, values: Values) -> b
     """Say whether a piece computes what is expected where ONNX's own evaluator runs it: then its
     runtime is wrong, not the graph. None if that evaluator cannot run it.
     """
-    from onnx.reference import ReferenceEvaluator
-
     model = onnx.load(folder / MODEL)
     (end,) = (output.name for output in model.graph.output)
     try:
-        evaluator = ReferenceEvaluator(model)
+        evaluator = standard_evaluator(model)
         (found,) = evaluator.run(None, {each.name: values[each.name] for each in model.graph.input})
     except Exception:  # noqa: BLE001 - it lacks operators, and raises whatever
         return None

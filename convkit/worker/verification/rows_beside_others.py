@@ -22,8 +22,8 @@ Outputs = Mapping[str, np.ndarray]
 _CASES = ("example", "typical")
 # Below this, a model is as good as exact, and no row is lost.
 _LEAST_ERROR = 1e-3
-# A row suffers whose error is this part of its size, and so much smaller by itself. It is lost if
-# it is further off than it is large.
+# A row suffers whose error is more than this part of its size, and less by itself, where it is that
+# much smaller. It is lost if it is further off than it is large.
 _SUFFERS, _FOUND, _LOST = 0.1, 0.1, 1.0
 
 
@@ -60,7 +60,7 @@ def drowned_rows(
         if alone is None or alone[lost.output.name].shape != expected.shape:
             continue
         error = rms(alone[lost.output.name].astype(np.float64) - expected)
-        if error <= _FOUND * lost.error:
+        if error <= min(_FOUND * lost.error, _SUFFERS * lost.size):
             return [_finding(lost, case.case, rows, error)]
     return []
 

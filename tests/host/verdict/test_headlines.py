@@ -41,3 +41,12 @@ def test_a_calibrated_range_leads_if_its_module_costs_most(module: str, leads: b
     costs = Finding("Q102", "costs", Place(module="head"), {"costly": ["head"]})
     assert headline(warning, SYMPTOM, costs) == (warning if leads else SYMPTOM)
     assert headline(warning, SYMPTOM) == SYMPTOM
+
+
+def test_an_original_without_a_number_at_extremes_gives_way_to_a_fault_at_usual_values() -> None:
+    extreme = Finding("N103", "NaN", Place(tensor="y", case="extreme"))
+    usual = Finding("N103", "NaN", Place(tensor="y", case="typical"))
+    assert headline(extreme, SYMPTOM) == SYMPTOM
+    assert headline(extreme, extreme) == extreme
+    assert headline(usual, SYMPTOM) == usual
+    assert proofs_first([extreme, SYMPTOM]) == [SYMPTOM, extreme]

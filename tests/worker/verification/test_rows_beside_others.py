@@ -70,5 +70,9 @@ def test_rows_that_are_off_by_themselves_are_left_to_the_limits(
     assert not found(changes)
 
 
+def test_a_row_that_is_far_off_by_itself_too_is_no_matter_of_its_neighbors() -> None:
+    assert not found(lambda x: x * 0.5 + 6 * (len(x) > 1))
+
+
 def test_other_cases_are_left_alone() -> None:
     assert not found(lambda x: rounded(x) + 0.06 * (len(x) > 1), "extreme")

@@ -13,6 +13,7 @@ from convkit.worker.cause.graphs.runnable_graph import (
     Values,
     reads,
 )
+from convkit.worker.graph.standard_evaluator import standard_evaluator
 
 _FLOAT, _DOUBLE = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
 # Attributes that hold an element type.
@@ -25,8 +26,6 @@ def run_in_float64(graph: Graph, targets: Sequence[str], feeds: Values) -> dict[
     What depends on no input's values stays in float32, as a runtime folds it. Raises
     PieceFailedError if the evaluator does not know an operator or fails.
     """
-    from onnx.reference import ReferenceEvaluator
-
     moving = moving_nodes(graph, feeds)
     nodes = [each for each in graph.nodes if id(each) in moving]
     made = {name for node in nodes for name in node.output}
@@ -39,7 +38,7 @@ def run_in_float64(graph: Graph, targets: Sequence[str], feeds: Values) -> dict[
     model = _model(graph, [_wide_node(node) for node in nodes], wide, targets)
     try:
         with np.errstate(all="ignore"):
-            found = ReferenceEvaluator(model).run(None, wide)
+            found = standard_evaluator(model).run(None, wide)
     except MemoryError:
         raise
     except Exception as error:  # numpy's errors, and the evaluator's, which share no base class

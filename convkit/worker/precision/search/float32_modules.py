@@ -12,6 +12,7 @@ module in low precision, each module's types of operations are searched in the s
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -41,6 +42,8 @@ _MOST_SWEPT = 8
 MOST_REFINEMENTS = 6
 # Runs that a search looks for fewer modules with; after them, it keeps what the costs say.
 _MOST_RUNS = 600
+# Seconds for plans where costs say nothing; as many as the search took until then if those are more.
+_GROWTH = 10.0
 # Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
 # error.
 _MARGIN = 0.7
@@ -170,6 +173,7 @@ class _Search:
         quickest = sorted(swept, key=lambda name: elements(swept[name]))[:_MOST_SWEPT]
         self.swept = {name: swept[name] for name in quickest}
         self.limits = limits
+        self.began = time.monotonic()
         self.rounds: list[PlanRound] = []
         # By case and lowered modules.
         self.shares: dict[tuple[str, frozenset[str]], float] = {}
@@ -194,6 +198,8 @@ class _Search:
                     measured = self.measure(kept)
                     if measured.met:
                         break
+                else:
+                    kept, measured = self.grown(switched, looked_at, kept, measured)
         return FoundModules(self.patterns(kept), measured.met, tuple(self.rounds))
 
     def to_examine(self, measured: Round, looked_at: Sequence[str], *, is_last: bool) -> str:
@@ -234,17 +240,7 @@ class _Search:
         """Return the modules to keep in float32 so that some cases stay within a fraction of the
         tolerance.
         """
-
-        def of_case(name: str, low: frozenset[str]) -> float:
-            if (name, low) not in self.shares:
-                case = self.cases[name]
-                found = outputs_of(functools.partial(switched.run, case.feeds, low))
-                self.shares[name, low] = self.overshoot(case, found)
-            return self.shares[name, low]
-
-        def share(low: Collection[str]) -> float:
-            return max(of_case(name, frozenset(low)) for name in cases)
-
+        share = functools.partial(self.share, switched, cases)
         groups = list(_groups(switched.modules))
         costs = {group: share(group) for group in groups}
         baseline = share(())  # the exported graph's own error
@@ -264,6 +260,41 @@ class _Search:
                 low.append(group)
                 kept.remove(group)
         return _needed(kept, low, share, margin, self.is_over)
+
+    def share(self, switched: Switched, cases: Sequence[str], low: Collection[str]) -> float:
+        """Return the largest overshoot over some cases with modules lowered."""
+        lowered = frozenset(low)
+        for name in cases:
+            if (name, lowered) not in self.shares:
+                case = self.cases[name]
+                found = outputs_of(functools.partial(switched.run, case.feeds, lowered))
+                self.shares[name, lowered] = self.overshoot(case, found)
+        return max(self.shares[name, lowered] for name in cases)
+
+    def grown(
+        self, switched: Switched, cases: Sequence[str], kept: frozenset[str], measured: Round
+    ) -> tuple[frozenset[str], Round]:
+        """Return a plan that meets the limits in every case with as many groups lowered as were
+        found, cheapest first, all at once and in halves; the given one if none does.
+
+        Where a decision hangs on a rounded value, as a number of rows does, errors are infinite or
+        nothing: what fails says little of what else does, and each case fails of its own.
+        """
+        costs = {group: self.share(switched, cases, group) for group in _groups(switched.modules)}
+        cheap = sorted((g for g, cost in costs.items() if cost <= 1), key=lambda g: costs[g])
+        left, lowered = [cheap], list[tuple[str, ...]]()
+        now = time.monotonic()
+        end = now + max(now - self.began, _GROWTH)
+        while left and (groups := left.pop(0)) and time.monotonic() < end:
+            plan = frozenset(self.searched.modules).difference(_union([*lowered, *groups]))
+            judged = self.measure(plan)
+            if judged.met:
+                kept, measured = plan, judged
+                lowered += groups
+            elif len(groups) > 1:
+                half = len(groups) // 2
+                left[:0] = [groups[:half], groups[half:]]
+        return kept, measured
 
     def is_over(self) -> bool:
         """Return True if no more runs may be spent on keeping fewer modules."""

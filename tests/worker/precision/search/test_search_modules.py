@@ -117,6 +117,30 @@ def test_the_worst_case_is_examined_where_one_that_fails_alike_changes_nothing()
     assert len({each.keep_float32 for each in found.rounds}) == len(found.rounds)
 
 
+class Decisive(Model):
+    """A model that decides by each of `deciding` modules, in cases of their own: how far off it is
+    says nothing.
+    """
+
+    deciding: Mapping[str, str] = {"large": "a", "middle": "b", "small": "c"}
+
+    def outputs(self, case: str, low: Collection[str]) -> Outputs:
+        seen = case.partition(":")[0]
+        return {"y": np.array([math.inf if self.deciding[seen] in low else 0.1], np.float32)}
+
+
+def test_what_meets_the_limits_is_lowered_where_every_failure_is_infinite() -> None:
+    class Unsteady(Decisive):
+        # Each plan that is still too low fails in a case that was not looked at.
+        def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
+            del feeds, low
+            return {"y": np.array([0.0], np.float32)}
+
+    model = Unsteady({"small": 1.0, "middle": 1.0, "large": 1.0})
+    found = search_modules(model, cases("large", "small", "middle"), LIMITS)
+    assert (found.met, set(found.patterns)) == (True, {"a", "b", "c"})
+
+
 def test_a_model_that_meets_its_limits_is_not_searched() -> None:
     model = Model({"small": 0.1})
     found = search_modules(model, cases("small"), LIMITS)
