@@ -42,7 +42,7 @@ _MOST_SWEPT = 8
 MOST_REFINEMENTS = 6
 # Runs that a search looks for fewer modules with; after them, it keeps what the costs say.
 _MOST_RUNS = 600
-# Seconds for plans where costs say nothing; as many as the search took until then if those are more.
+# Seconds for plans where costs say nothing, or as many as the search took until then.
 _GROWTH = 10.0
 # Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
 # error.
