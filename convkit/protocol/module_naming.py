@@ -30,6 +30,12 @@ def _in_words(pattern: str) -> str:
     return pattern
 
 
+def module_at(path: str | None, source: str | None = None) -> str:
+    """Return a module as a finding's text names it, with the line if that is known."""
+    where = f"module {path}" if path else "the root module"
+    return f"{where}, at {source}" if source else where
+
+
 def without_covered(patterns: Iterable[str]) -> list[str]:
     """Return the patterns that are not below any of the others, without duplicates, in order."""
     distinct = list(dict.fromkeys(patterns))

@@ -3,6 +3,7 @@
 import dataclasses
 
 from convkit.protocol.findings.finding import Place
+from convkit.protocol.module_naming import module_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +18,7 @@ class OperationOrigin:
     source: str
 
     def __str__(self) -> str:
-        where = f"module {self.module}" if self.module else "the root module"
-        return f"{self.operator} ({where}{f', at {self.source}' if self.source else ''})"
+        return f"{self.operator} ({module_at(self.module, self.source)})"
 
     def place(self, case: str | None = None) -> Place:
         """Return the place of a finding."""

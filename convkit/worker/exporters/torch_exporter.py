@@ -7,6 +7,7 @@ import onnx_ir
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.exporters.decompositions.complex_pairs import (
     has_angles,
     has_complex,
@@ -136,8 +137,7 @@ def untranslated(job: ExportJob, error: str) -> Finding | None:
     root = job.loaded.source_root
     place = place_of_operator(job.module, job.probe.inputs, match["name"], root)
     source, module = place or (None, "")
-    where = f" (module {module}" if module else " (the root module"
-    where = f"{where}, at {source})" if source else f"{where})" if place else ""
+    where = f" ({module_at(module, source)})" if place else ""
     return Finding(
         "V103",
         f"the exporter has no translation of {operator}{where} to ONNX opset {job.opset}",

@@ -40,12 +40,6 @@ class PlacedOperations(OperationMode):
         return innermost_line(calling_positions(caller), self._root), module or ""
 
 
-def in_words(source: str | None, path: str) -> str:
-    """Return a place as a finding's text names it: the module, and the line if it is known."""
-    where = f"module {path}" if path else "the root module"
-    return f"{where}, at {source}" if source else where
-
-
 def written_tensors(
     function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[torch.Tensor]:

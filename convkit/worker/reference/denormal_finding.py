@@ -17,6 +17,7 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.float_limits import SMALLEST_NORMAL
 from convkit.protocol.messages import CaseRecord
+from convkit.protocol.module_naming import module_at
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.job_context import Context
@@ -126,8 +127,7 @@ def _finding(change: _Change, case: str, at: DenormalPlace | None) -> Finding:
     evidence: dict[str, object] = {"share_of_rms": change.share, "max_abs": change.max_abs}
     place = Place(tensor=change.output, case=case)
     if at is not None:
-        module = f"module {at.module}" if at.module else "the root module"
-        where = f"{module}, at {at.source}" if at.source else module
+        where = module_at(at.module, at.source)
         message += f", first in {at.operator} ({f'node {at.node}' if at.node else where})"
         place = dataclasses.replace(place, node=at.node, module=at.module or None, source=at.source)
         evidence |= {"operator": at.operator, "mended_by_larger_constants": at.mended}

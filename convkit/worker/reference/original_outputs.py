@@ -9,6 +9,7 @@ import numpy as np
 from convkit.protocol.contract import Contract, Dimension, TensorSpec
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import Sample
+from convkit.protocol.module_naming import module_at
 from convkit.protocol.numpy_dtypes import dtype_name, without_bits
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
@@ -114,9 +115,7 @@ def _nan(
 ) -> Finding:
     begins, place = "", Place(tensor=output, case=case.name)
     if origin is not None:
-        module = f"module {origin.module}" if origin.module else "the root module"
-        at = f", at {origin.source}" if origin.source else ""
-        begins = f". It begins in {origin.operator} ({module}{at})"
+        begins = f". It begins in {origin.operator} ({module_at(origin.module, origin.source)})"
         place = dataclasses.replace(place, module=origin.module or None, source=origin.source)
     return Finding(
         "N103",

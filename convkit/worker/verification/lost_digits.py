@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.cases.equal_scores import NEAR
 from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.verification.float32_rounding import rounding_finding
@@ -59,8 +60,7 @@ def blamed_on_rounding(
     operation = first_decision(case, 0)
     begins = ""
     if operation is not None:
-        where = f"module {operation.module}" if operation.module else "the root module"
-        where += f", at {operation.source}" if operation.source else ""
+        where = module_at(operation.module, operation.source)
         begins = f". It begins at {operation.kind} ({where}), where values nearly cancel out"
     return Finding(
         "N509",

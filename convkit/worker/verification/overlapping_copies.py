@@ -13,8 +13,9 @@ import torch
 from torch._ops import OpOverload
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.cases.equal_scores import differing
-from convkit.worker.original.operation_places import PlacedOperations, in_words, written_tensors
+from convkit.worker.original.operation_places import PlacedOperations, written_tensors
 from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
 
@@ -44,7 +45,7 @@ def overlapping_finding(
     return Finding(
         "N517",
         "the original writes to memory that it reads in the same operation"
-        f" ({in_words(source, path)}), in an order that torch leaves open: {parted[0]!r} in case"
+        f" ({module_at(path, source)}), in an order that torch leaves open: {parted[0]!r} in case"
         f" {name!r} is not what the line says. With what it reads copied first, the original agrees"
         " with the graph",
         Place(tensor=parted[0], module=path or None, case=name, source=source),

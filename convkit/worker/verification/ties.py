@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.cases.equal_scores import ROUNDED, differing
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.recorded_call import Operation, Recording
@@ -190,8 +191,7 @@ def _between(one: Recording, other: Recording, first: int, second: int) -> float
 def _finding(case: str, tie: _Tie, operation: Operation | None) -> Finding:
     begins = ""
     if operation is not None:
-        where = f"module {operation.module}" if operation.module else "the root module"
-        where += f", at {operation.source}" if operation.source else ""
+        where = module_at(operation.module, operation.source)
         begins = (
             f". It begins at {operation.kind} ({where}), which chooses between equal values, or"
             " where they cancel out"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.original.probing.held_state import Kept, State
 from convkit.worker.original.probing.kept_iterators import moved as moved_on
 from convkit.worker.original.probing.kept_iterators import next_number
@@ -169,7 +170,7 @@ def _number(kept: Kept) -> float | None:
 def _finding(kept: Kept | None, root: str | None, what: str) -> Finding:
     """Return N303; without a place, a variable of the environment is kept."""
     source = _assignment(kept, root) if kept is not None else None
-    where = f"module {kept.path}" if kept is not None and kept.path else "the root module"
+    where = module_at(kept.path if kept is not None else None)
     name = repr(kept.name) if kept is not None else "a variable of the environment"
     at = f", at {source}" if source else ""
     return Finding(

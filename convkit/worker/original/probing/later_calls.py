@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.original.probing.held_state import Kept, held_places
 from convkit.worker.original.probing.kept_iterators import ITERATORS
 from convkit.worker.original.probing.values_read import outputs_of, part
@@ -81,12 +82,12 @@ class Moving:
 
 def moving_finding(kept: Kept, source: str | None) -> Finding:
     """Return N513 for what moved on and changed nothing in so many calls."""
-    where = f"module {kept.path}" if kept.path else "the root module"
     at = f" (at {source})" if source else ""
     return Finding(
         "N513",
-        f"{where} takes the next value of {kept.name!r}{at} in each call. Up to {_MOST_CALLS}"
-        " calls returned the same; a later one may not, and a graph keeps what its export had",
+        f"{module_at(kept.path)} takes the next value of {kept.name!r}{at} in each call. Up to"
+        f" {_MOST_CALLS} calls returned the same; a later one may not, and a graph keeps what its"
+        " export had",
         Place(module=kept.path or None, source=source),
         {"attribute": kept.name, "calls": _MOST_CALLS},
         Remedy(

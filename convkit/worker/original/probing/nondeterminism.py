@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.original.operation_places import PlacedOperations, leaves_memory, operator_name
 from convkit.worker.original.torch_dtypes import to_array
 
@@ -48,12 +49,11 @@ class Unsteady:
 
     def finding(self) -> Finding:
         """Return N303 as an error: no conversion can match such a model."""
-        module = f"module {self.module}" if self.module else "the root module"
-        where = f"{module}, at {self.source}" if self.source else module
         return Finding(
             "N303",
             "the original returns different outputs when it runs again on the same inputs:"
-            f" {self.operator} ({where}) {_HOW[self.change]}. No conversion can match it",
+            f" {self.operator} ({module_at(self.module, self.source)}) {_HOW[self.change]}. No"
+            " conversion can match it",
             Place(module=self.module or None, source=self.source),
             {"change": self.change, "operator": self.operator},
             Remedy(_FIX[self.change]),

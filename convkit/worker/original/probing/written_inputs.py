@@ -9,8 +9,9 @@ import torch
 from torch._ops import OpOverload
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.module_naming import module_at
 from convkit.worker.original.contract_module import ContractModule
-from convkit.worker.original.operation_places import PlacedOperations, in_words, written_tensors
+from convkit.worker.original.operation_places import PlacedOperations, written_tensors
 
 
 def written_findings(
@@ -44,7 +45,7 @@ def written_findings(
 def _finding(name: str, source: str | None, path: str) -> Finding:
     return Finding(
         "N514",
-        f"the original writes to its input {name!r} ({in_words(source, path)}): it"
+        f"the original writes to its input {name!r} ({module_at(path, source)}): it"
         " changes its caller's tensor, and no converted model does",
         Place(tensor=name, module=path or None, source=source),
         {"input": name, "owner": "module", "proven": True},
