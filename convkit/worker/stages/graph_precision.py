@@ -38,6 +38,7 @@ from convkit.worker.precision.lowering.precision_plan import (
 from convkit.worker.precision.precision_decision import write_decision
 from convkit.worker.precision.search.graph_search import Search, search_plan
 from convkit.worker.precision.search.search_findings import headroom_findings, searched_finding
+from convkit.worker.precision.search.unheld_values import unheld_values
 from convkit.worker.precision.simulation.float32_graph import float32_file, load_float32
 from convkit.worker.precision.value_ranges import RangeReport, run_ranges
 
@@ -74,10 +75,14 @@ def run(
         every = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
         search = search_plan(model, precision, every, request.limits)
         precision = search.precision
-        findings.append(
-            searched_finding(search.precision, search.rounds, met=search.met, inputs=search.inputs)
-        )
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
+    if search is not None:
+        unheld = unheld_values(model, assignment, report)
+        findings.append(
+            searched_finding(
+                precision, search.rounds, met=search.met, inputs=search.inputs, unheld=unheld
+            )
+        )
     modules = _modules(model, assignment, report, precision)
     findings += headroom_findings(modules, precision)
     write_decision(context.output, precision)

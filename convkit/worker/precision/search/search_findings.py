@@ -42,9 +42,10 @@ def searched_finding(
     *,
     met: bool,
     inputs: Mapping[str, float] | None = None,
+    unheld: Sequence[str] = (),
 ) -> Finding:
     """Return a search's result: N208, or N209 if nothing meets the tolerance. `inputs` exceed it by
-    being rounded, by a factor.
+    being rounded, by a factor. `unheld` is what the type cannot hold of what is kept, in words.
     """
     change: dict[str, Json] = {"target.precision": _written(precision)}
     shown: Json = [encode(each) for each in rounds]
@@ -54,6 +55,12 @@ def searched_finding(
     evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": shown}
     if met:
         message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
+        if unheld:
+            verb = "are" if len(unheld) > 1 else "is"
+            message += (
+                f"; in it {verb} {', and '.join(unheld)}, which {precision.default} cannot hold"
+            )
+            evidence["unheld"] = list(unheld)
         if inputs:
             worst = max(inputs, key=lambda name: inputs[name])
             message += (

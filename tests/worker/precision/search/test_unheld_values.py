@@ -1,0 +1,50 @@
+"""A search says what its type cannot hold of what it keeps in float32."""
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+
+from convkit.protocol.messages import LowPrecision, PlanRound
+from convkit.worker.graph.typed_graph import prepare
+from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
+from convkit.worker.precision.search.search_findings import searched_finding
+from convkit.worker.precision.search.unheld_values import unheld_values
+from convkit.worker.precision.value_ranges import run_ranges
+
+MEAN = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[n,400] x) => (float[n,1] y) <float count = {COUNT}, int64[1] last = {1}> {
+    sum = ReduceSum(x, last)
+    y = Div(sum, count)
+}"""
+
+
+def unheld(tmp_path, count: str, kept: tuple[str, ...]) -> list[str]:
+    model = prepare(onnx_ir.from_onnx_text(MEAN.replace("COUNT", count)))
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx_ir.to_proto(model), path)
+    report = run_ranges(path, {"typical": {"x": np.full((1, 400), 200, np.float32)}})
+    return unheld_values(model, assign(model, PrecisionPlan("float16", kept)), report)
+
+
+def test_constants_and_results_beyond_the_type_are_told(tmp_path) -> None:
+    found = unheld(tmp_path, "147456.0", (".",))
+    assert found == ["147456, a constant of Div", "80000, a result of ReduceSum"]
+    precision = LowPrecision("float16", (".",))
+    said = searched_finding(precision, [PlanRound((".",), 0.5, "typical")], met=True, unheld=found)
+    assert "in it are 147456, a constant of Div, and 80000, a result of" in said.message
+    assert said.message.endswith("which float16 cannot hold")
+
+
+@pytest.mark.parametrize(
+    ("count", "kept", "told"),
+    [
+        ("1e-12", (":Div",), ["1e-12, a constant of Div", "8e+16, a result of Div"]),
+        ("400.0", (":Div",), []),
+        ("147456.0", (), []),  # nothing is kept
+    ],
+)
+def test_what_the_type_holds_or_no_plan_keeps_is_not(
+    tmp_path, count: str, kept: tuple[str, ...], told: list[str]
+) -> None:
+    assert unheld(tmp_path, count, kept) == told
