@@ -55,7 +55,7 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
     modules.
 
     If at least half of the modules that differ only in numbers are chosen, the pattern matches all
-    of them. If everything below a module is chosen, the pattern names the module itself; otherwise
+    of them, unless that would be all there are. If everything below a module is chosen, the pattern names the module itself; otherwise
     it ends with a dot, which excludes what lies below.
     """
     wanted = set(chosen)
@@ -67,6 +67,8 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
         for name, count in taken.items()
         if 2 * count >= alike[name] and not set(name) <= {"*", "."}
     }
+    if wanted < set(modules) and all(p in wanted or general_path(p) in whole for p in modules):
+        whole = set()
     covered = {path for path in modules if path in wanted or general_path(path) in whole}
     names = dict.fromkeys(
         general_path(path) if general_path(path) in whole else path

@@ -75,7 +75,7 @@ def run(
     found = search_modules(searched, {**cases, **plain}, request.limits)
     decided = LowPrecision(precision.default, found.patterns, saturates)
     write_decision(context.output, decided)
-    findings.append(searched_finding(decided, found.rounds, met=found.met))
+    findings.append(searched_finding(decided, found))
     return PrecisionResult(decided, rounds=found.rounds), findings
 
 

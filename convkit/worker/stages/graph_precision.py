@@ -77,19 +77,15 @@ def run(
         precision = search.precision
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     if search is not None:
-        unheld = unheld_values(model, assignment, report)
-        findings.append(
-            searched_finding(
-                precision, search.rounds, met=search.met, inputs=search.inputs, unheld=unheld
-            )
-        )
+        unheld = unheld_values(model, assignment, report, cases)
+        findings.append(searched_finding(precision, search.found, unheld))
     modules = _modules(model, assignment, report, precision)
     findings += headroom_findings(modules, precision)
     write_decision(context.output, precision)
     result = PrecisionResult(
         precision=precision,
         modules=modules,
-        rounds=search.rounds if search is not None else (),
+        rounds=search.found.rounds if search is not None else (),
         unmeasured=tuple(tensor.tensor for tensor in report.unmeasured),
     )
     return result, findings

@@ -21,8 +21,9 @@ from convkit.worker.mil.evaluation.program_ranges import (
 from convkit.worker.mil.evaluation.switched_program import TAKEN_FOR_INFINITY, SwitchedEvaluator
 from convkit.worker.mil.program import Program
 from convkit.worker.mil.program_constants import scan_constants
-from convkit.worker.precision.search.float32_modules import search_modules
+from convkit.worker.precision.search.float32_modules import FoundModules, search_modules
 from convkit.worker.precision.search.search_findings import headroom_findings, searched_finding
+from convkit.worker.precision.search.unheld_values import unheld_of_modules
 from convkit.worker.precision.search_judgment import Outputs, outputs_of
 
 
@@ -57,14 +58,13 @@ def decide(
         for name, case in cases.items()
     }
     findings: list[Finding] = []
-    rounds: tuple[PlanRound, ...] = ()
+    searched: FoundModules | None = None
     if is_auto:
-        searched = _SearchedProgram(program, modules, precision)
-        found = search_modules(searched, served, limits)
-        saturate = precision.saturate or searched.needs_saturation(found.patterns)
-        precision = dataclasses.replace(precision, keep_float32=found.patterns, saturate=saturate)
-        rounds = found.rounds
-        findings.append(searched_finding(precision, rounds, met=found.met, inputs=found.inputs))
+        whole = _SearchedProgram(program, modules, precision)
+        searched = search_modules(whole, served, limits)
+        patterns = searched.patterns
+        saturate = precision.saturate or whole.needs_saturation(patterns)
+        precision = dataclasses.replace(precision, keep_float32=patterns, saturate=saturate)
     usual = {
         name: case.feeds
         for name, case in served.items()
@@ -72,7 +72,11 @@ def decide(
     }
     ranges = run_ranges(program, modules, usual)
     rows = _rows(ranges, weights_by_module(program, modules), precision)
+    if searched is not None:
+        unheld = unheld_of_modules(rows, precision, usual)
+        findings.append(searched_finding(precision, searched, unheld))
     findings += headroom_findings(rows, precision)
+    rounds = searched.rounds if searched is not None else ()
     return Decision(precision, rows, rounds, tuple(findings))
 
 

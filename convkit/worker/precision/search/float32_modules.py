@@ -97,14 +97,17 @@ class Searched(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FoundModules:
-    """The patterns kept in float32, whether they meet the limits, and each round of the search.
-    `inputs` are known if everything is kept: those that exceed a limit by being rounded themselves,
-    with nothing else rounded, and by what factor.
+    """The patterns kept in float32, whether they meet the limits, and each round of the search; the
+    first has nothing kept.
+
+    `keeps_all`: the patterns are all there is. `inputs` are known then: those that exceed a limit
+    by being rounded themselves, with nothing else rounded, and by what factor.
     """
 
     patterns: tuple[str, ...]
     met: bool
     rounds: tuple[PlanRound, ...]
+    keeps_all: bool = False
     inputs: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -129,7 +132,8 @@ def search_modules(
         if again.met and not _keeps_all(again.patterns, finer.modules):
             return dataclasses.replace(again, rounds=rounds)
         found = dataclasses.replace(found, rounds=rounds)
-    return dataclasses.replace(found, inputs=_costly_inputs(searched, cases, limits, low))
+    inputs = _costly_inputs(searched, cases, limits, low)
+    return dataclasses.replace(found, keeps_all=True, inputs=inputs)
 
 
 def _costly_inputs(
@@ -317,18 +321,19 @@ def _needed(
     counterparts.
 
     A layer that overflows is often one of many; if at least half of them do, they are named
-    together anyway.
+    together anyway, unless nothing else is lowered.
     """
     needed = {module for group in kept for module in group}
     lowered = _union(low)
     for group in kept:
         if is_over():
             break
+        most = len(group) / 2 if lowered else len(group)
         alone: list[str] = []
         for module in group:
-            if 2 * len(alone) < len(group) and not share((*lowered, module)) <= margin:
+            if len(alone) < most and not share((*lowered, module)) <= margin:
                 alone.append(module)
-        if 2 * len(alone) < len(group):
+        if len(alone) < most:
             candidate = tuple(module for module in group if module not in alone)
             if share((*lowered, *candidate)) <= margin:
                 lowered = (*lowered, *candidate)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from convkit.protocol.messages import LowPrecision, PlanRound
+from convkit.protocol.messages import LowPrecision
 from convkit.protocol.metrics.limits import Limits
 from convkit.protocol.module_patterns import operation_path
 from convkit.worker.cases.compared_cases import JudgedCase
@@ -24,7 +24,7 @@ from convkit.worker.precision.lowering.precision_plan import (
     assign,
     touches_float32,
 )
-from convkit.worker.precision.search.float32_modules import search_modules
+from convkit.worker.precision.search.float32_modules import FoundModules, search_modules
 from convkit.worker.precision.search_judgment import Outputs, outputs_of
 from convkit.worker.precision.simulation.arithmetic import with_defined_arithmetic
 from convkit.worker.precision.simulation.simulated_graph import simulate
@@ -34,14 +34,10 @@ from convkit.worker.precision.tensor_statistics import open_session
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """The result: the precision with its patterns, whether it meets the tolerance, each round of
-    the search, and the inputs that exceed it by being rounded (see `FoundModules`).
-    """
+    """The result: the precision with its patterns, and what was found."""
 
     precision: LowPrecision
-    met: bool
-    rounds: tuple[PlanRound, ...]
-    inputs: Mapping[str, float]
+    found: FoundModules
 
 
 def search_plan(
@@ -60,7 +56,7 @@ def search_plan(
     chosen = dataclasses.replace(
         precision, keep_float32=found.patterns, saturate=graph.needs_saturation(found.patterns)
     )
-    return Search(chosen, found.met, found.rounds, found.inputs)
+    return Search(chosen, found)
 
 
 class _Graph:

@@ -3,7 +3,7 @@ decision.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.float_limits import LIMITS
@@ -11,6 +11,7 @@ from convkit.protocol.json_codec import Json, encode
 from convkit.protocol.messages import LowPrecision, ModulePrecision, PlanRound
 from convkit.protocol.metrics.number_text import distinct_texts
 from convkit.protocol.module_naming import in_words
+from convkit.worker.precision.search.float32_modules import FoundModules
 
 
 def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecision) -> list[Finding]:
@@ -37,61 +38,78 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
 
 
 def searched_finding(
-    precision: LowPrecision,
-    rounds: Sequence[PlanRound],
-    *,
-    met: bool,
-    inputs: Mapping[str, float] | None = None,
-    unheld: Sequence[str] = (),
+    precision: LowPrecision, found: FoundModules, unheld: Sequence[str] = ()
 ) -> Finding:
-    """Return a search's result: N208, or N209 if nothing meets the tolerance. `inputs` exceed it by
-    being rounded, by a factor. `unheld` is what the type cannot hold of what is kept, in words.
+    """Return a search's result: N208, N207 if it leaves nothing in low precision, or N209 if
+    nothing meets the tolerance. `unheld` is what the type cannot hold of what is kept, in words.
     """
-    change: dict[str, Json] = {"target.precision": _written(precision)}
-    shown: Json = [encode(each) for each in rounds]
+    evidence: dict[str, Json] = {
+        "keep_float32": list(precision.keep_float32),
+        "rounds": [encode(each) for each in found.rounds],
+        "unheld": list(unheld),
+        "inputs": {
+            name: cost if math.isfinite(cost) else None for name, cost in found.inputs.items()
+        },
+    }
     kept = (in_words(precision.keep_float32) or "nothing") + " in float32"
     if precision.saturate:
         kept += ", with out-of-range constants saturated,"
-    evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": shown}
-    if met:
-        message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
-        if unheld:
-            verb = "are" if len(unheld) > 1 else "is"
-            message += (
-                f"; in it {verb} {', and '.join(unheld)}, which {precision.default} cannot hold"
-            )
-            evidence["unheld"] = list(unheld)
-        if inputs:
-            worst = max(inputs, key=lambda name: inputs[name])
-            message += (
-                f"; rounding the input {worst!r} to {precision.default} alone costs"
-                f" {inputs[worst]:.3g} times the tolerance: its steps are too coarse, whatever"
-                " computes with it"
-            )
-            evidence["inputs"] = {
-                name: cost if math.isfinite(cost) else None for name, cost in inputs.items()
-            }
+    if not found.met:
+        last = found.rounds[-1]
         return Finding(
-            "N208",
-            message,
-            Place(),
+            "N209",
+            f"no plan meets the tolerance: with {kept} the error of case {last.case!r} is"
+            f" {_how_far(last)}",
+            Place(case=last.case),
             evidence,
-            Remedy("Write this precision into the recipe.", change, proven=True),
+            Remedy(
+                "Name modules under keep_float32 yourself, or relax the tolerance if you can"
+                " justify it."
+            ),
         )
-    last = rounds[-1]
-    how_far = (
-        "NaN or infinity" if last.overshoot is None else f"{last.overshoot:.3g} times the tolerance"
-    )
+    why = _why(precision.default, found, unheld)
+    if found.keeps_all:
+        first = found.rounds[0]
+        return Finding(
+            "N207",
+            f"nothing is left to compute in {precision.default}: keep_float32: auto keeps {kept}."
+            f" With none of it, the error of case {first.case!r} is {_how_far(first)}{why}",
+            Place(case=first.case),
+            evidence,
+            Remedy("Set precision: float32.", {"target.precision": "float32"}, proven=True),
+        )
     return Finding(
-        "N209",
-        f"no plan meets the tolerance: with {kept} the error of case {last.case!r} is {how_far}",
-        Place(case=last.case),
+        "N208",
+        f"keep_float32: auto keeps {kept} and meets the tolerance in simulation{why}",
+        Place(),
         evidence,
         Remedy(
-            "Name modules under keep_float32 yourself, or relax the tolerance if you can justify"
-            " it."
+            "Write this precision into the recipe.",
+            {"target.precision": _written(precision)},
+            proven=True,
         ),
     )
+
+
+def _how_far(attempt: PlanRound) -> str:
+    if attempt.overshoot is None:
+        return "NaN or infinity"
+    return f"{attempt.overshoot:.3g} times the tolerance"
+
+
+def _why(low: str, found: FoundModules, unheld: Sequence[str]) -> str:
+    """Return what a type cannot hold of what is kept, as the end of a sentence."""
+    said = ""
+    if unheld:
+        verb = "are" if len(unheld) > 1 else "is"
+        said += f"; in it {verb} {', and '.join(unheld)}, which {low} cannot hold"
+    if found.inputs:
+        worst = max(found.inputs, key=lambda name: found.inputs[name])
+        said += (
+            f"; rounding the input {worst!r} to {low} alone costs {found.inputs[worst]:.3g} times"
+            " the tolerance: its steps are too coarse, whatever computes with it"
+        )
+    return said
 
 
 def _written(precision: LowPrecision) -> Json:

@@ -69,10 +69,8 @@ def test_headroom_is_told_by_module_before_anything_is_built() -> None:
 def test_auto_keeps_what_overflows_and_no_more() -> None:
     decision = decided(LowPrecision("float16"), is_auto=True)
     assert codes(decision)[0] == "N208"
-    kept = decision.precision.keep_float32
-    assert kept
-    low = {row.module for row in decision.modules if row.low}
-    assert "blocks.0.dense" in low or kept == ("blocks.*",), kept
+    # coremltools leaves an operation with a constant between 65504 and 1e38 alone: the second.
+    assert decision.precision.keep_float32 == ("blocks.2.dense",)
     assert decision.rounds[0].overshoot is None or decision.rounds[0].overshoot > 1
     assert decision.rounds[-1].overshoot is not None
     assert decision.rounds[-1].overshoot <= 1

@@ -165,10 +165,10 @@ def test_operations_are_searched_where_a_module_as_a_whole_would_leave_nothing()
     session = onnxruntime.InferenceSession(onnx_ir.to_proto(model).SerializeToString())
     expected = {"y": session.run(None, {"x": x})[0]}
     judged = {"typical": JudgedCase({"x": x}, expected, {})}
-    found = search_plan(model, LowPrecision("float16"), judged, {"y": {"max_abs": 2e-2}})
-    assert found.met
-    assert ":Mul" in found.precision.keep_float32
-    kept = assign(model, PrecisionPlan("float16", found.precision.patterns))
+    searched = search_plan(model, LowPrecision("float16"), judged, {"y": {"max_abs": 2e-2}})
+    assert searched.found.met
+    assert ":Mul" in searched.precision.keep_float32
+    kept = assign(model, PrecisionPlan("float16", searched.precision.patterns))
     low = {node.op_type for node, choice in kept.choices.items() if choice.dtype == "float16"}
     assert "MatMul" in low
     assert not kept.unmatched
@@ -198,14 +198,14 @@ def test_an_epsilon_that_vanishes_is_kept_for_rows_of_zeros_that_have_no_limit_e
     zeros = case(np.zeros((2, 4), np.float32), only_finite=True)
     limits = {"y": {"max_abs": 2e-2}}
     alone = search_plan(model, LowPrecision("float16"), {"typical": usual}, limits)
-    assert (alone.met, alone.precision.keep_float32) == (True, ())
+    assert (alone.found.met, alone.precision.keep_float32) == (True, ())
     judged = {"typical": usual, "plain-rows": zeros}
-    found = search_plan(model, LowPrecision("float16"), judged, limits)
-    assert found.met
-    kept = assign(model, PrecisionPlan("float16", found.precision.patterns))
+    searched = search_plan(model, LowPrecision("float16"), judged, limits)
+    assert searched.found.met
+    kept = assign(model, PrecisionPlan("float16", searched.precision.patterns))
     low = {node.op_type for node, choice in kept.choices.items() if choice.dtype == "float16"}
     assert "MatMul" in low
     assert "Add" not in low
     # Finite rows there have no limit: what a normalization makes of rounding is not judged.
     off = dataclasses.replace(usual, expected={"y": usual.expected["y"] + 1}, only_finite=True)
-    assert search_plan(model, LowPrecision("float16"), {"plain-rows": off}, limits).met
+    assert search_plan(model, LowPrecision("float16"), {"plain-rows": off}, limits).found.met

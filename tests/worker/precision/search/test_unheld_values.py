@@ -6,8 +6,10 @@ import onnx_ir
 import pytest
 
 from convkit.protocol.messages import LowPrecision, PlanRound
+from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.graph.typed_graph import prepare
 from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
+from convkit.worker.precision.search.float32_modules import FoundModules
 from convkit.worker.precision.search.search_findings import searched_finding
 from convkit.worker.precision.search.unheld_values import unheld_values
 from convkit.worker.precision.value_ranges import run_ranges
@@ -19,21 +21,38 @@ g (float[n,400] x) => (float[n,1] y) <float count = {COUNT}, int64[1] last = {1}
 }"""
 
 
-def unheld(tmp_path, count: str, kept: tuple[str, ...]) -> list[str]:
+def unheld(tmp_path, count: str, kept: tuple[str, ...], value: float = 200) -> list[str]:
     model = prepare(onnx_ir.from_onnx_text(MEAN.replace("COUNT", count)))
     path = tmp_path / "model.onnx"
     onnx.save(onnx_ir.to_proto(model), path)
-    report = run_ranges(path, {"typical": {"x": np.full((1, 400), 200, np.float32)}})
-    return unheld_values(model, assign(model, PrecisionPlan("float16", kept)), report)
+    case = JudgedCase({"x": np.full((1, 400), value, np.float32)}, {}, {})
+    report = run_ranges(path, {"typical": case.feeds})
+    assignment = assign(model, PrecisionPlan("float16", kept))
+    return unheld_values(model, assignment, report, {"typical": case})
 
 
 def test_constants_and_results_beyond_the_type_are_told(tmp_path) -> None:
     found = unheld(tmp_path, "147456.0", (".",))
     assert found == ["147456, a constant of Div", "80000, a result of ReduceSum"]
     precision = LowPrecision("float16", (".",))
-    said = searched_finding(precision, [PlanRound((".",), 0.5, "typical")], met=True, unheld=found)
+    rounds = (PlanRound((), 3.5, "typical"), PlanRound((".",), 0.5, "typical"))
+    said = searched_finding(precision, FoundModules((".",), True, rounds), found)
+    assert said.code == "N208"
     assert "in it are 147456, a constant of Div, and 80000, a result of" in said.message
     assert said.message.endswith("which float16 cannot hold")
+    whole = searched_finding(precision, FoundModules((".",), True, rounds, keeps_all=True), found)
+    assert (whole.code, whole.place.case) == ("N207", "typical")
+    assert (
+        "With none of it, the error of case 'typical' is 3.5 times the tolerance" in whole.message
+    )
+    assert whole.remedy is not None
+    assert whole.remedy.change == {"target.precision": "float32"}
+
+
+def test_an_input_beyond_the_type_is_told(tmp_path) -> None:
+    found = unheld(tmp_path, "400.0", (":ReduceSum",), 70000)
+    assert found == ["70000, a value of the input 'x'", "2.8e+07, a result of ReduceSum"]
+    assert not unheld(tmp_path, "400.0", (":Div",), 1)
 
 
 @pytest.mark.parametrize(
