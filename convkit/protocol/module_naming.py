@@ -55,8 +55,8 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
     modules.
 
     If at least half of the modules that differ only in numbers are chosen, the pattern matches all
-    of them, unless that would be all there are. If everything below a module is chosen, the pattern names the module itself; otherwise
-    it ends with a dot, which excludes what lies below.
+    of them, unless that would be all there are. If everything below a module is chosen, the pattern
+    names the module itself; otherwise it ends with a dot, which excludes what lies below.
     """
     wanted = set(chosen)
     alike = Counter(general_path(path) for path in modules)
