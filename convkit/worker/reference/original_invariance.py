@@ -31,6 +31,7 @@ from convkit.worker.cases.invariance_cases import (
     contract_input,
     find_layout,
 )
+from convkit.worker.cases.pointed_positions import pointing_inputs, pointing_to_real
 from convkit.worker.cases.time_budget import Budget
 from convkit.worker.job_context import Context
 from convkit.worker.metrics.case_agreement import compare_cases
@@ -81,7 +82,7 @@ def run_original(
             omitted.append(OmittedCase(variant.name, refusal))
     findings = [
         *_random(run, run.compare(AGAIN, layout)),
-        *_depends_on_padding(run, layout, made_from, noise=_HALF_NOISE if half else _NOISE),
+        *_depends_on_padding(run, layout, made_from, base, noise=_HALF_NOISE if half else _NOISE),
         *_depends_on_batch(run, layout, noise=_HALF_NOISE if half else _NOISE),
     ]
     return OriginalInvariance(
@@ -136,8 +137,8 @@ class _Run:
         )
         return None
 
-    def inverted(self, contract: Contract) -> "_Run":
-        """Return what runs the same original with another meaning of its masks, for a question."""
+    def asking(self, contract: Contract) -> "_Run":
+        """Return what runs the same original on other cases, for a question."""
         return _Run(self.original, contract, self._context, self._budget, writes=False)
 
     def responds(self, base: Case, made_from: CaseInputs, layout: Layout, *, noise: float) -> bool:
@@ -243,13 +244,15 @@ def _random(run: _Run, metrics: Sequence[TensorMetrics]) -> list[Finding]:
 
 
 def _depends_on_padding(
-    run: _Run, layout: Layout, made_from: CaseInputs, *, noise: float
+    run: _Run, layout: Layout, made_from: CaseInputs, base: Case, *, noise: float
 ) -> list[Finding]:
     """Return N305 for the output that padding moves most at real positions, if any moves by more
-    than noise.
+    than noise, and not only because an input points to padding.
     """
     share, name, worst = _moved_most(run, layout, made_from)
     if worst is None or not share > noise:
+        return []
+    if _only_where_pointed(run, layout, made_from, base, noise=noise):
         return []
     remedy = _other_meaning(run, layout, made_from, noise=noise) or Remedy(
         "Check that the mask marks padding as its sample says (padding_mask: by 0,"
@@ -267,6 +270,24 @@ def _depends_on_padding(
             remedy,
         )
     ]
+
+
+def _only_where_pointed(
+    run: _Run, layout: Layout, made_from: CaseInputs, base: Case, *, noise: float
+) -> bool:
+    """Say whether padding moves nothing once inputs that may point to positions point to real
+    ones.
+    """
+    pointing = pointing_inputs(made_from, layout, base)
+    if not pointing:
+        return False
+    again = run.asking(made_from.contract)
+    first = pointing_to_real(base, pointing, made_from, layout)
+    variants, _ = build_variants(made_from, layout, first)
+    if any(again.case(each) is not None for each in (first, *variants)):
+        return False
+    share, _, moved = _moved_most(again, layout, made_from)
+    return moved is not None and share <= noise
 
 
 def _depends_on_batch(run: _Run, layout: Layout, *, noise: float) -> list[Finding]:
@@ -334,7 +355,7 @@ def _other_meaning(
         for spec in contract.inputs
     )
     other = dataclasses.replace(made_from, contract=dataclasses.replace(contract, inputs=inputs))
-    again = run.inverted(other.contract)
+    again = run.asking(other.contract)
     base = _base(again, other, layout)
     if isinstance(base, str):
         return None

@@ -6,7 +6,7 @@ import pytest
 from small_graphs import CONTRACT, HEADER, SAMPLES, SIGNATURE, body, graph, save, tensor
 from stage_requests import verify_request
 
-from convkit.protocol.contract import Contract
+from convkit.protocol.contract import Axis, Contract
 from convkit.protocol.messages import ReferenceRequest, Sample, Source
 from convkit.runtimes.onnxruntime import verify
 from convkit.worker.job_context import Context
@@ -228,3 +228,38 @@ def test_a_model_without_masks_or_rows_says_so(tmp_path):
     )
     verified, _ = built(tmp_path, text, contract)
     assert moved(verified) == {"determinism": (0.0, 0.0)}
+
+
+# Each row's words are read where `first` points to, and what lies at padding is itself alone.
+POINTED = """
+import torch
+
+class Words(torch.nn.Module):
+    def forward(self, x, mask, first):
+        seen = x * SEEN
+        return torch.gather(seen, 1, first.clamp(min=0)) + mask.sum(1, keepdim=True)
+
+def build():
+    return Words()
+"""
+WORDS = Contract(
+    (
+        tensor("x", "float32", ("batch", "sequence")),
+        tensor("mask", "int64", shape=("batch", "sequence")),
+        tensor("first", "int64", shape=("batch", 3)),
+    ),
+    (tensor("y", "float32", ("batch", 3)),),
+    (Axis("batch", 1, 2, 4), Axis("sequence", 6, 8, 12)),
+)
+POINTING = {
+    "x": Sample("normal", (0, 1)),
+    "mask": Sample("padding_mask"),
+    "first": Sample("integers", (-1, 6)),
+}
+
+
+@pytest.mark.parametrize(("seen", "codes"), [("1", []), ("x.mean(1, keepdim=True)", ["N305"])])
+def test_an_input_that_points_to_padding_is_not_padding_that_leaks(tmp_path, seen, codes):
+    text = POINTED.replace("SEEN", seen)
+    _, _, findings = original_of(tmp_path, text, WORDS, POINTING)
+    assert [each.code for each in findings] == codes
