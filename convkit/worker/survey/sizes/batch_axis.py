@@ -138,12 +138,11 @@ def batch_notes(start: Start, trials: Trials) -> dict[str, str]:
     independent = is_independent(start, BATCH, trials)
     if independent is None:
         return {}
-    places = {spec.shape.index(BATCH) for spec in start.inputs if BATCH in spec.shape}
-    return {
-        BATCH: batch_axis(
-            independent=independent, place=max(places), alone=_runs_alone(start, trials)
-        )
-    }
+    places = {spec.shape.index(BATCH): spec.shape for spec in start.inputs if BATCH in spec.shape}
+    # What is stacked before the batch, as the states of all layers are, has a fixed size.
+    place = max(place for place, shape in places.items() if not place or isinstance(shape[0], str))
+    alone = _runs_alone(start, trials)
+    return {BATCH: batch_axis(independent=independent, place=place, alone=alone)}
 
 
 def _runs_alone(start: Start, trials: Trials) -> bool:

@@ -22,6 +22,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     values_matter,
 )
 from convkit.worker.survey.sizes.first_working_sizes import MASKS, Start, inverted_masks
+from convkit.worker.survey.sizes.stacked_sizes import with_stacks
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.example_structure import example_call, specs_of
 from convkit.worker.survey.torch_module.first_call import AXES_OF_ROWS, with_counts
@@ -68,7 +69,9 @@ def example_run(
             others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
             if trial.worked and all(other.shapes == trial.shapes for other in others):
                 notes = _notes_of_columns(ordered, samples) + _notes_of_files(samples, reason)
-                return with_open_side(Start(each, sizes, samples, notes=notes), trials)
+                start = Start(each, sizes, samples, notes=notes)
+                own = {name: tuple(value.shape) for name, value in ordered.items()}
+                return with_open_side(with_stacks(start, own, trials), trials)
             reason = reason or trial.reason
     runs = trials.values(arrays) is not None
     raise StageFailedError(
