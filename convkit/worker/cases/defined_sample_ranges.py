@@ -1,8 +1,8 @@
-"""Narrows the samples of fractions to values for which a model is defined: one that takes the
-logarithm of an input returns NaN at zero, where the case `extreme` has values.
+"""Narrows the samples of numbers to values for which a model is defined: one that takes the
+logarithm of an input, or divides by it, returns NaN at zero, where the case `extreme` has values.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,41 +25,66 @@ def defined_ranges(
     samples: Mapping[str, Sample],
     drawn: Drawing,
     is_undefined: Callable[[Feeds], bool],
-) -> dict[str, tuple[float, float]]:
-    """Return a range for each input at whose ends the model returns NaN, so that it returns none at
-    the ends of all ranges: empty if there is no such input, or no such ranges.
+) -> dict[str, Sample]:
+    """Return a sample of a narrower range for each input at whose ends the model returns NaN, so
+    that it returns none at the ends of all ranges: empty if there is no such input, or no such
+    ranges.
 
     `is_undefined` runs the model and says whether it returns NaN.
     """
-    wholes = {spec.name: ends_of(sample_for(spec, samples)) for spec in contract.inputs}
+    wholes = {spec.name: range_of(sample_for(spec, samples)) for spec in contract.inputs}
     if not any(wholes.values()):
         return {}
     usual = drawn(samples, _EXAMPLE)
-    if not is_undefined(drawn(samples, _ENDS)) or is_undefined(usual):
+    if is_undefined(usual):
         return {}
-    narrowed: dict[str, tuple[float, float]] = {}
+    at_ends = is_undefined(drawn(samples, _ENDS))
+    narrowed: dict[str, Sample] = {}
     for name, ends in wholes.items():
-        if ends is None:
+        is_whole = ends is not None and samples[name].kind == "integers"
+        # A picture of no width and no height: few elements have one end each.
+        if ends is None or not (at_ends or is_whole):
             continue
         low, high = (
-            _nearest_defined(end, sum(ends) / 2, name, usual, is_undefined) for end in ends
+            _nearest_defined(
+                _towards(end, sum(ends) / 2, is_whole=is_whole), name, usual, is_undefined
+            )
+            for end in ends
         )
         if (low, high) != ends and low < high:
-            narrowed[name] = (low, high)
-    changed = {name: Sample("uniform", ends) for name, ends in narrowed.items()}
-    return {} if is_undefined(drawn({**samples, **changed}, _ENDS)) else narrowed
+            narrowed[name] = (
+                Sample("integers", (low, high + 1)) if is_whole else Sample("uniform", (low, high))
+            )
+    return {} if is_undefined(drawn({**samples, **narrowed}, _ENDS)) else narrowed
+
+
+def range_of(sample: Sample) -> tuple[float, float] | None:
+    """Return the smallest and largest number of a sample in the case `extreme`; None for what has
+    no such numbers, or some with a meaning of their own.
+    """
+    if sample.kind == "integers" and not sample.held:
+        return sample.numbers[0], sample.numbers[1] - 1
+    return ends_of(sample)
+
+
+def _towards(end: float, middle: float, *, is_whole: bool) -> list[float]:
+    """Return an end, and numbers between it and the middle or a little beyond."""
+    if not is_whole:
+        return [end, *(float(f"{middle + part * (end - middle):.3g}") for part in _PARTS)]
+    step = 1 if end < middle else -1
+    between = (float(round(middle + part * (end - middle))) for part in _PARTS)
+    return list(dict.fromkeys((end, end + step, *between)))
 
 
 def _nearest_defined(
-    end: float, middle: float, name: str, usual: Feeds, is_undefined: Callable[[Feeds], bool]
+    tried: Sequence[float], name: str, usual: Feeds, is_undefined: Callable[[Feeds], bool]
 ) -> float:
-    """Return the number nearest to an end that the model is defined for; the end if none is."""
-    tried = (end, *(float(f"{middle + part * (end - middle):.3g}") for part in _PARTS))
+    """Return the first of some numbers that the model is defined for; the first if none is."""
     return next(
         (
             number
             for number in tried
             if not is_undefined({**usual, name: np.full_like(usual[name], number)})
         ),
-        end,
+        tried[0],
     )

@@ -13,7 +13,7 @@ from convkit.protocol.module_naming import module_at
 from convkit.protocol.numpy_dtypes import dtype_name, without_bits
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
-from convkit.worker.cases.defined_sample_ranges import defined_ranges
+from convkit.worker.cases.defined_sample_ranges import defined_ranges, range_of
 from convkit.worker.cases.values.padding_masks import output_padding, real_values
 from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.reference.returned_rows import row_counts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from convkit.worker.original.probing.nan_origin import NanOrigin
 
 # The lowest and highest value of inputs, by name.
-Ranges = Mapping[str, tuple[float, float]]
+Ranges = Mapping[str, Sample]
 
 
 def nan_findings(
@@ -101,11 +101,18 @@ def _narrower(contract: Contract, ranges: Ranges) -> Remedy | None:
     if not ranges:
         return None
     places = {spec.name: place for place, spec in enumerate(contract.inputs)}
-    listed = ", ".join(f"{name!r} from {low:g} to {high:g}" for name, (low, high) in ranges.items())
+    listed = ", ".join(
+        f"{name!r} from {ends[0]:g} to {ends[1]:g}"
+        for name, sample in ranges.items()
+        if (ends := range_of(sample)) is not None
+    )
     return Remedy(
         f"If callers never send such values, draw {listed}: the model returns no NaN there."
         " Otherwise fix the model.",
-        {f"inputs.{places[name]}.sample": {"uniform": list(ends)} for name, ends in ranges.items()},
+        {
+            f"inputs.{places[name]}.sample": {sample.kind: list(sample.numbers)}
+            for name, sample in ranges.items()
+        },
         proven=True,
     )
 

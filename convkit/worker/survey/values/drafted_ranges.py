@@ -1,15 +1,18 @@
-"""Narrows drafted samples of fractions to values for which a file or module is defined."""
+"""Narrows drafted samples of numbers to values for which a file or module is defined."""
 
 import dataclasses
 from collections.abc import Mapping
 
 from convkit.protocol.messages import Sample, SurveyResult
 from convkit.worker.cases.case import Feeds
-from convkit.worker.cases.defined_sample_ranges import defined_ranges
-from convkit.worker.cases.values.sampled_values import Draw, ends_of
+from convkit.worker.cases.defined_sample_ranges import defined_ranges, range_of
+from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.survey.inputs.survey_messages import undefined_end
 from convkit.worker.survey.sizes.first_working_sizes import at_full_length
 from convkit.worker.survey.sizes.size_trials import Trials, has_nan
+
+# Runs at the smallest sizes, whether or not there is time for them.
+_LEAST_RUNS = 40
 
 
 def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
@@ -24,11 +27,12 @@ def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
         given = at_full_length(contract.inputs, samples, sizes)
         return trials.drawn(contract.inputs, given, sizes, draw)
 
-    refused = False
+    refused, runs = False, 0
 
     def is_undefined(feeds: Feeds) -> bool:
-        nonlocal refused
-        if not trials.has_time(1):
+        nonlocal refused, runs
+        runs += 1
+        if runs > _LEAST_RUNS and not trials.has_time(1):
             raise TimeoutError
         returned = trials.values(feeds)
         refused = refused or returned is None
@@ -39,10 +43,10 @@ def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
     except TimeoutError:
         return found
     notes = [
-        undefined_end(name, ends_of(found.samples[name]) or kept, kept, refused=refused)
-        for name, kept in ranges.items()
+        undefined_end(name, before, kept, refused=refused)
+        for name, narrowed in ranges.items()
+        if (before := range_of(found.samples[name])) and (kept := range_of(narrowed))
     ]
-    samples = {name: Sample("uniform", kept) for name, kept in ranges.items()}
     return dataclasses.replace(
-        found, samples={**found.samples, **samples}, notes=(*found.notes, *notes)
+        found, samples={**found.samples, **ranges}, notes=(*found.notes, *notes)
     )
