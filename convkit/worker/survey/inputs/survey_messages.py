@@ -254,7 +254,7 @@ def only_with_example(names: Sequence[str], reason: str) -> str:
     """`reason` is why the model refuses other values of these inputs."""
     return (
         f"all cases have the example's own values of {', '.join(map(repr, names))}, cut or repeated"
-        " to other sizes: with numbers drawn from the same range, the model does not run"
+        " to other sizes: with numbers drawn from the same range, the model fails"
         f" ({_one_line(reason)}). Values that the example lacks are not verified"
     )
 

@@ -22,6 +22,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     values_matter,
 )
 from convkit.worker.survey.sizes.first_working_sizes import MASKS, Start, inverted_masks
+from convkit.worker.survey.sizes.size_trials import has_nan
 from convkit.worker.survey.sizes.stacked_sizes import with_stacks
 from convkit.worker.survey.torch_module.argument_roles import Role
 from convkit.worker.survey.torch_module.example_structure import example_call, specs_of
@@ -31,6 +32,8 @@ from convkit.worker.survey.torch_module.picture_sides import with_open_side
 from convkit.worker.survey.values.index_ranges import FEW
 
 _AXES_OF_COLUMNS = 2
+# Values of a mask: what counts, and what does not.
+_KINDS = 2
 # So many numbers of both signs tell their deviation, which is another if it is so many times 1.
 _MANY, _FAR = 8, 10.0
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
@@ -41,7 +44,8 @@ def example_run(
     loaded: LoadedModel, example: object, trials: ModuleTrials, folder: Path | None = None
 ) -> Start:
     """Return the inputs of an example call, as for `example_call`. Where the model does not run
-    with numbers drawn from the same ranges, they are the example's, from a file in `folder`.
+    with numbers drawn from the same ranges, or returns NaN that it does not return for the example,
+    they are the example's, from a file in `folder`.
 
     Raises StageFailedError if the model does not run with it, or a value is not a tensor.
     """
@@ -61,6 +65,10 @@ def example_run(
     drawings = itertools.chain(
         _samples_like(ordered, loaded), _from_example(ordered, loaded, arrays, folder)
     )
+    own = {name: tuple(value.shape) for name, value in ordered.items()}
+    returned = trials.values(arrays)
+    is_defined = returned is not None and not has_nan(returned)
+    undefined: Start | None = None
     for number, drawn in enumerate(drawings):
         like = {**drawn, **offsets}
         samples = with_counts(Start(inputs, sizes, like), roles).samples
@@ -70,13 +78,22 @@ def example_run(
             if trial.worked and all(other.shapes == trial.shapes for other in others):
                 notes = _notes_of_columns(ordered, samples) + _notes_of_files(samples, reason)
                 start = Start(each, sizes, samples, notes=notes)
-                own = {name: tuple(value.shape) for name, value in ordered.items()}
-                return with_open_side(with_stacks(start, own, trials), trials)
-            reason = reason or trial.reason
-    runs = trials.values(arrays) is not None
+                if not is_defined or not _gives_nan(start, trials):
+                    return with_open_side(with_stacks(start, own, trials), trials)
+                undefined = undefined or start
+            reason = reason or trial.reason or "it returns NaN"
+    if undefined is not None:
+        return with_open_side(with_stacks(undefined, own, trials), trials)
+    runs = returned is not None
     raise StageFailedError(
         values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
     )
+
+
+def _gives_nan(start: Start, trials: ModuleTrials) -> bool:
+    """Say whether a model returns NaN for values drawn as for the case `typical`."""
+    found = trials.values(trials.drawn(start.inputs, start.samples, start.sizes, Draw("typical")))
+    return found is not None and has_nan(found)
 
 
 def example_arrays(
@@ -244,9 +261,17 @@ def _opened(
     return shapes, sizes | ({"batch": batch} if batch is not None else {})
 
 
+def _may_mask(value: torch.Tensor) -> bool:
+    """Say whether a tensor may mark padding along its last axis: `masked_image` holds more than two
+    values, and one mark for each row leaves no axis to pad.
+    """
+    is_number = value.is_floating_point() and value.unique().numel() > _KINDS
+    return not is_number and (value.is_floating_point() or value.shape[-1] != 1)
+
+
 def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
     """Return how values like the example's are drawn."""
-    if "mask" in name and value.dim() > 1:
+    if "mask" in name and value.dim() > 1 and _may_mask(value):
         return Sample("padding_mask")
     if value.is_floating_point():
         return _fractions_like(value)

@@ -1,0 +1,51 @@
+"""What an example's values say of inputs called masks, and of values that a model needs."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.survey.sizes.first_working_sizes import Start
+from convkit.worker.survey.torch_module.example_run import example_run
+from convkit.worker.survey.torch_module.module_trials import ModuleTrials
+
+
+class Centre(torch.nn.Module):
+    """Divides by how many lines in the middle are sampled: none, for most drawn masks."""
+
+    def forward(self, masked_lines: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        middle = mask[:, 14:18].float().prod(1, keepdim=True)
+        return masked_lines * middle / middle
+
+
+class Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (x * mask).sum(1)
+
+
+def drafted(folder: Path, module: torch.nn.Module, *example: torch.Tensor) -> Start:
+    loaded = LoadedModel(module.eval(), None)
+    return example_run(loaded, example, ModuleTrials(loaded, 60.0), folder)
+
+
+def test_values_that_give_no_nan_are_the_examples(tmp_path: Path) -> None:
+    mask = torch.zeros(2, 32, 1, dtype=torch.bool)
+    mask[:, 10:22] = True
+    start = drafted(tmp_path, Centre(), torch.randn(2, 32, 1), mask)
+    assert start.samples["mask"].kind == "file"
+    assert start.samples["masked_lines"].kind == "uniform"
+    assert "has NaN" in start.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("mask", "kind"),
+    [
+        (torch.ones(2, 5, dtype=torch.int64), "padding_mask"),
+        (torch.ones(2, 5), "padding_mask"),
+        (torch.rand(2, 5), "uniform"),
+        (torch.ones(2, 5, dtype=torch.bool), "padding_mask"),
+    ],
+)
+def test_a_mask_has_two_values(tmp_path: Path, mask: torch.Tensor, kind: str) -> None:
+    assert drafted(tmp_path, Sum(), torch.randn(2, 5), mask).samples["mask"].kind == kind
