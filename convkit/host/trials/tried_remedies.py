@@ -35,7 +35,7 @@ from convkit.protocol.runtimes.runtime_registry import runtimes
 
 # Seconds for all trials of a run, and for those of one target; and of the stages that a trial runs
 # again, above which it is left out.
-_SECONDS, _OF_TARGET, _SLOW = 60.0, 30.0, 20.0
+_SECONDS, _OF_TARGET, _SLOW = 60.0, 45.0, 20.0
 # Seconds after those of all trials, by which the smallest part of a refused graph is found.
 _SMALLEST = 30.0
 # Opsets in which kernels that were mended took over: the other one is tried.

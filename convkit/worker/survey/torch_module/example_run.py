@@ -35,7 +35,7 @@ _AXES_OF_COLUMNS = 2
 # Values of a mask: what counts, and what does not.
 _KINDS = 2
 # So many numbers of both signs tell their deviation, which is another if it is so many times 1.
-_MANY, _FAR = 8, 10.0
+_DEVIATIONS = ((8, 10.0), (64, 2.0))
 # Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
 _OTHERS = (Draw("other"), Draw("third"))
 
@@ -175,10 +175,9 @@ def _fractions_like(value: torch.Tensor) -> Sample:
     if low >= 0 or high <= 0:
         return Sample("uniform", (_brief(low), _brief(high)))
     deviation = float(numbers.std())
-    is_usual = abs(mean) <= deviation and 1 / _FAR <= deviation <= _FAR
-    if is_usual or numbers.numel() < _MANY:
-        return usual
-    return Sample("normal", (_brief(mean), _brief(deviation)))
+    far = [factor for count, factor in _DEVIATIONS if numbers.numel() >= count]
+    is_other = abs(mean) > deviation or not 1 / far[-1] <= deviation <= far[-1] if far else False
+    return Sample("normal", (_brief(mean), _brief(deviation))) if is_other else usual
 
 
 def _brief(number: float) -> float:

@@ -65,3 +65,12 @@ def test_an_axis_beyond_whose_size_nothing_is_read_is_fixed(also):
     shapes = {spec.name: spec.shape for spec in found.contract.inputs}
     assert (shapes["noise"][1] == 2) is not also
     assert isinstance(shapes["raw"][1], str), "what is read stays open"
+
+
+def test_rows_of_length_one_keep_their_scale():
+    rows = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    (found,) = surveyed(Sum(), torch.nn.functional.normalize(rows)).samples.values()
+    assert found.kind == "normal"
+    assert found.numbers[1] == pytest.approx(0.125, rel=0.1)
+    (found,) = surveyed(Sum(), rows * 0.6).samples.values()
+    assert found == USUAL
