@@ -8,6 +8,7 @@ import numpy as np
 
 from convkit.protocol.contract import Contract, Dimension, TensorSpec
 from convkit.protocol.findings.finding import Finding, Place, Remedy
+from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Sample
 from convkit.protocol.module_naming import module_at
 from convkit.protocol.numpy_dtypes import dtype_name, without_bits
@@ -110,11 +111,15 @@ def _narrower(contract: Contract, ranges: Ranges) -> Remedy | None:
         f"If callers never send such values, draw {listed}: the model returns no NaN there."
         " Otherwise fix the model.",
         {
-            f"inputs.{places[name]}.sample": {sample.kind: list(sample.numbers)}
+            f"inputs.{places[name]}.sample": {sample.kind: _written(sample)}
             for name, sample in ranges.items()
         },
         proven=True,
     )
+
+
+def _written(sample: Sample) -> list[Json]:
+    return [int(each) if sample.kind == "integers" else each for each in sample.numbers]
 
 
 def _nan(

@@ -47,6 +47,19 @@ def test_values_for_which_the_model_is_undefined_at_the_ends_have_a_range_where_
     assert "draw 'x' from -80 to 80: the model returns no NaN there" in finding.remedy.text
 
 
+def test_whole_numbers_at_which_the_model_is_undefined_have_a_range_too(tmp_path):
+    size = Contract(
+        (TensorSpec("x", "int64", ("batch", 2)),),
+        (TensorSpec("y", "float32", ("batch", 2)),),
+        CONTRACT.axes[:1],
+    )
+    samples = {"x": Sample("integers", (0.0, 641.0))}
+    body = 'y = x / x.amax(1, keepdim=True)\nreturn {"y": y}'
+    _, findings, _ = run(tmp_path, factory(tmp_path, body, "x"), size, samples)
+    (change,) = {str(each.remedy.change) for each in findings if each.code == "N103"}
+    assert change == "{'inputs.0.sample': {'integers': [1, 641]}}"
+
+
 def test_a_model_that_is_undefined_for_usual_values_has_no_such_range(tmp_path):
     _, findings, _ = ran(tmp_path, 'y = torch.log(x)\nreturn {"y": y}')
     assert findings["N103"].remedy.change.keys() == {"verify.skip"}

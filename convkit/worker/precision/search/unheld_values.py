@@ -8,6 +8,7 @@ import onnx_ir as ir
 from convkit.protocol.contract import DType
 from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.messages import LowPrecision, ModulePrecision
+from convkit.protocol.module_naming import module_at
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.precision.diagnosis.unrepresentable_constants import (
     ConstantScan,
@@ -54,9 +55,7 @@ def unheld_of_modules(
         key=lambda row: row.headroom or 0.0,
     )
     inputs = _inputs(cases.values(), low) if kept else ()
-    results = (
-        f"{row.largest:.6g}, a result of {row.module or 'the root module'}" for row in beyond
-    )
+    results = (f"{row.largest:.6g}, a result of {module_at(row.module)}" for row in beyond)
     return list(dict.fromkeys((*inputs, *results)))[:_MOST]
 
 
