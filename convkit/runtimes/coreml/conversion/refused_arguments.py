@@ -1,5 +1,6 @@
 """Calls that coremltools refuses for their arguments, of operators that it knows: as others."""
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from convkit.runtimes.coreml.conversion.high_ranks import MOST_DIMENSIONS
 from convkit.worker.exporters.decompositions import plain_calls, pooling, resampling, windows
 
 _VOLUME = 3
@@ -36,6 +38,7 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.avg_pool2d.default: pooling.average,
         aten.avg_pool3d.default: pooling.average,
         aten.split_with_sizes.default: _parts,
+        aten.repeat_interleave.self_int: _repeated_in_place,
         **{
             each.default: _whole_product
             for each in (aten.mm, aten.bmm, aten.mv, aten.dot, aten.matmul)
@@ -114,6 +117,10 @@ def _is_volume_or_cubic(node: Node) -> bool:
     """Say whether a grid samples what coremltools has no operation for."""
     rank = len(node.args[0].meta["val"].shape) - 2
     return rank >= _VOLUME or node.args[2] == _CUBIC
+
+
+def _has_most_dimensions(node: Node) -> bool:
+    return len(node.args[0].meta["val"].shape) >= MOST_DIMENSIONS
 
 
 def _is_part_of_a_pixel(node: Node) -> bool:
@@ -200,6 +207,19 @@ def _whole_sum(
     return beta * x + alpha * _whole_product(one, other)
 
 
+def _repeated_in_place(
+    x: torch.Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None
+) -> torch.Tensor:
+    """`x.repeat_interleave`, with the axes before and behind merged."""
+    del output_size
+    if dim is None:
+        return _repeated_in_place(x.reshape(-1), repeats, 0)
+    axis = dim % x.ndim
+    before, behind = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    parts = x.reshape(before, x.shape[axis], 1, behind).expand(-1, -1, repeats, -1)
+    return parts.reshape(*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :])
+
+
 def _parts(x: torch.Tensor, sizes: Sequence[int], dim: int = 0) -> list[torch.Tensor]:
     """`x.split(sizes)`, slice by slice."""
     found, start = list[torch.Tensor](), 0
@@ -215,6 +235,8 @@ def _listed(given: Any) -> Sequence[int]:  # noqa: ANN401 - an argument of torch
 
 _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     "aten.repeat_interleave.Tensor": lambda _: True,
+    # Known to coremltools, which gives it one more dimension on the way.
+    "aten.repeat_interleave.self_int": _has_most_dimensions,
     "aten._unique2.default": lambda _: True,
     # Known to coremltools, which leaves the antialiasing out.
     "aten._upsample_bilinear2d_aa.vec": lambda _: True,

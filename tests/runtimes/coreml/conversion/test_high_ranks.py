@@ -54,6 +54,10 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "joined and taken apart": lambda x: torch.cat(
         [patches(x), FACTORS.expand(x.shape[0], 2, 2, 2, 3, 3)], 1
     )[:, 1:].sum((2, 4)),
+    "elements repeated in five dimensions": lambda x: (
+        torch.stack([x.cos(), x.sin()]).repeat_interleave(2, -1)
+        + torch.stack([x, -x]).repeat_interleave(3, 0)[1:3].mean(-1, keepdim=True)
+    ),
     "parts of five dimensions": lambda x: sum(
         factor * each.amax(3) for factor, each in enumerate(patches(x).unbind(2), 1)
     ),
