@@ -38,7 +38,7 @@ from convkit.worker.precision.lowering.precision_plan import (
 from convkit.worker.precision.precision_decision import write_decision
 from convkit.worker.precision.search.graph_search import Search, search_plan
 from convkit.worker.precision.search.search_findings import headroom_findings, searched_finding
-from convkit.worker.precision.search.unheld_values import unheld_values
+from convkit.worker.precision.search.unheld_in_graph import unheld_in_graph
 from convkit.worker.precision.simulation.float32_graph import float32_file, load_float32
 from convkit.worker.precision.value_ranges import RangeReport, run_ranges
 
@@ -77,7 +77,7 @@ def run(
         precision = search.precision
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     if search is not None:
-        unheld = unheld_values(model, assignment, report, cases)
+        unheld = unheld_in_graph(model, assignment, report, cases)
         findings.append(searched_finding(precision, search.found, unheld))
     modules = _modules(model, assignment, report, precision)
     findings += headroom_findings(modules, precision)

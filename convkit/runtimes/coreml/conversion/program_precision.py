@@ -73,7 +73,7 @@ def decide(
     ranges = run_ranges(program, modules, usual)
     rows = _rows(ranges, weights_by_module(program, modules), precision)
     if searched is not None:
-        unheld = unheld_of_modules(rows, precision, usual)
+        unheld = unheld_of_modules(rows, precision, usual.values())
         findings.append(searched_finding(precision, searched, unheld))
     findings += headroom_findings(rows, precision)
     rounds = searched.rounds if searched is not None else ()

@@ -5,13 +5,14 @@ import onnx
 import onnx_ir
 import pytest
 
-from convkit.protocol.messages import LowPrecision, PlanRound
+from convkit.protocol.messages import LowPrecision, ModulePrecision, PlanRound
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.graph.typed_graph import prepare
 from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 from convkit.worker.precision.search.float32_modules import FoundModules
 from convkit.worker.precision.search.search_findings import searched_finding
-from convkit.worker.precision.search.unheld_values import unheld_values
+from convkit.worker.precision.search.unheld_in_graph import unheld_in_graph
+from convkit.worker.precision.search.unheld_values import unheld_of_modules
 from convkit.worker.precision.value_ranges import run_ranges
 
 MEAN = """<ir_version: 8, opset_import: ["" : 18]>
@@ -28,7 +29,7 @@ def unheld(tmp_path, count: str, kept: tuple[str, ...], value: float = 200) -> l
     case = JudgedCase({"x": np.full((1, 400), value, np.float32)}, {}, {})
     report = run_ranges(path, {"typical": case.feeds})
     assignment = assign(model, PrecisionPlan("float16", kept))
-    return unheld_values(model, assignment, report, {"typical": case})
+    return unheld_in_graph(model, assignment, report, {"typical": case})
 
 
 def test_constants_and_results_beyond_the_type_are_told(tmp_path) -> None:
@@ -47,6 +48,20 @@ def test_constants_and_results_beyond_the_type_are_told(tmp_path) -> None:
     )
     assert whole.remedy is not None
     assert whole.remedy.change == {"target.precision": "float32"}
+
+
+def test_modules_that_are_kept_whole_are_told_with_the_inputs() -> None:
+    rows = [
+        ModulePrecision("stage", 0, 2, 0, 0, headroom=0.5, largest=131008.0),
+        ModulePrecision("low", 2, 0, 0, 0, headroom=0.1, largest=655040.0),
+    ]
+    cases = [{"x": np.array([1.0, -7e4, np.inf], np.float32), "past": np.zeros((1, 0), np.float32)}]
+    precision = LowPrecision("float16", ("stage",))
+    assert unheld_of_modules(rows, precision, cases) == [
+        "70000, a value of the input 'x'",
+        "131008, a result of module stage",
+    ]
+    assert not unheld_of_modules(rows[1:], precision, cases), "nothing is kept"
 
 
 def test_an_input_beyond_the_type_is_told(tmp_path) -> None:
