@@ -125,6 +125,8 @@ def search_modules(
     found = _Search(searched, cases, limits).run()
     if not _keeps_all(found.patterns, searched.modules):
         return found
+    if not found.met:  # no finer plan is better than everything in float32
+        return dataclasses.replace(found, keeps_all=True)
     finer = searched.by_operation()
     if finer is not None and len(set(map(general_path, finer.modules))) <= _MOST_OPERATIONS:
         again = _Search(finer, cases, limits).run()
@@ -279,18 +281,22 @@ class _Search:
         self, switched: Switched, cases: Sequence[str], kept: frozenset[str], measured: Round
     ) -> tuple[frozenset[str], Round]:
         """Return a plan that meets the limits in every case with as many groups lowered as were
-        found, cheapest first, all at once and in halves; the given one if none does.
+        found, cheapest first, all at once and in halves; the given one if none does, and everything
+        in float32 if not even that does.
 
         Where a decision hangs on a rounded value, as a number of rows does, errors are infinite or
         nothing: what fails says little of what else does, and each case fails of its own.
         """
+        everything = frozenset(self.searched.modules)
+        if not (whole := self.measure(everything)).met:
+            return everything, whole
         costs = {group: self.share(switched, cases, group) for group in _groups(switched.modules)}
         cheap = sorted((g for g, cost in costs.items() if cost <= 1), key=lambda g: costs[g])
         left, lowered = [cheap], list[tuple[str, ...]]()
         now = time.monotonic()
         end = now + max(now - self.began, _GROWTH)
         while left and (groups := left.pop(0)) and time.monotonic() < end:
-            plan = frozenset(self.searched.modules).difference(_union([*lowered, *groups]))
+            plan = everything.difference(_union([*lowered, *groups]))
             judged = self.measure(plan)
             if judged.met:
                 kept, measured = plan, judged

@@ -56,9 +56,10 @@ def searched_finding(
         kept += ", with out-of-range constants saturated,"
     if not found.met:
         last = found.rounds[-1]
+        with_what = "even with everything in float32" if found.keeps_all else f"with {kept}"
         return Finding(
             "N209",
-            f"no plan meets the tolerance: with {kept} the error of case {last.case!r} is"
+            f"no plan meets the tolerance: {with_what} the error of case {last.case!r} is"
             f" {_how_far(last)}",
             Place(case=last.case),
             evidence,

@@ -16,6 +16,7 @@ from convkit.worker.graph.typed_graph import prepare
 from convkit.worker.precision.lowering.precision_plan import PrecisionPlan, assign
 from convkit.worker.precision.search.float32_modules import MOST_REFINEMENTS, search_modules
 from convkit.worker.precision.search.graph_search import search_plan
+from convkit.worker.precision.search.search_findings import searched_finding
 from convkit.worker.precision.search_judgment import Outputs
 
 LIMITS = {"y": {"max_abs": 1.0}}
@@ -139,6 +140,18 @@ def test_what_meets_the_limits_is_lowered_where_every_failure_is_infinite() -> N
     model = Unsteady({"small": 1.0, "middle": 1.0, "large": 1.0})
     found = search_modules(model, cases("large", "small", "middle"), LIMITS)
     assert (found.met, set(found.patterns)) == (True, {"a", "b", "c"})
+
+
+def test_what_float32_does_not_meet_is_told_as_such() -> None:
+    class Off(Model):
+        def outputs(self, case: str, low: Collection[str]) -> Outputs:
+            return {"y": super().outputs(case, low)["y"] + 3}
+
+    found = search_modules(Off({"small": 1.0}), cases("small"), LIMITS)
+    assert (found.met, found.keeps_all, set(found.patterns)) == (False, True, set(COSTS))
+    said = searched_finding(LowPrecision("float16", found.patterns), found)
+    assert said.code == "N209"
+    assert "even with everything in float32 the error of case 'small' is 3 times" in said.message
 
 
 def test_a_model_that_meets_its_limits_is_not_searched() -> None:
