@@ -67,9 +67,9 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
         for name, count in taken.items()
         if 2 * count >= alike[name] and not set(name) <= {"*", "."}
     }
-    if wanted < set(modules) and all(p in wanted or general_path(p) in whole for p in modules):
-        whole = set()
     covered = {path for path in modules if path in wanted or general_path(path) in whole}
+    if covered == set(modules) and not covered <= wanted:
+        whole, covered = set(), wanted & covered
     names = dict.fromkeys(
         general_path(path) if general_path(path) in whole else path
         for path in modules

@@ -205,7 +205,7 @@ class _Search:
                     if measured.met:
                         break
                 else:
-                    kept, measured = self.grown(switched, looked_at, kept, measured)
+                    kept, measured = self.grown(switched, looked_at)
         return FoundModules(self.patterns(kept), measured.met, tuple(self.rounds))
 
     def to_examine(self, measured: Round, looked_at: Sequence[str], *, is_last: bool) -> str:
@@ -277,19 +277,17 @@ class _Search:
                 self.shares[name, lowered] = self.overshoot(case, found)
         return max(self.shares[name, lowered] for name in cases)
 
-    def grown(
-        self, switched: Switched, cases: Sequence[str], kept: frozenset[str], measured: Round
-    ) -> tuple[frozenset[str], Round]:
-        """Return a plan that meets the limits in every case with as many groups lowered as were
-        found, cheapest first, all at once and in halves; the given one if none does, and everything
-        in float32 if not even that does.
+    def grown(self, switched: Switched, cases: Sequence[str]) -> tuple[frozenset[str], Round]:
+        """Return everything in float32, without the groups that were found to meet the limits in
+        every case when they are lowered: cheapest first, all at once and in halves.
 
         Where a decision hangs on a rounded value, as a number of rows does, errors are infinite or
         nothing: what fails says little of what else does, and each case fails of its own.
         """
         everything = frozenset(self.searched.modules)
-        if not (whole := self.measure(everything)).met:
-            return everything, whole
+        kept, measured = everything, self.measure(everything)
+        if not measured.met:
+            return kept, measured
         costs = {group: self.share(switched, cases, group) for group in _groups(switched.modules)}
         cheap = sorted((g for g, cost in costs.items() if cost <= 1), key=lambda g: costs[g])
         left, lowered = [cheap], list[tuple[str, ...]]()

@@ -9,7 +9,7 @@ from convkit.protocol.float_limits import LIMITS
 from convkit.protocol.messages import LowPrecision, ModulePrecision
 from convkit.protocol.module_naming import module_at
 
-# So many are told.
+# At most so many are named.
 MOST = 2
 
 Feeds = Mapping[str, np.ndarray]

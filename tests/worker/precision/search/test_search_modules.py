@@ -142,6 +142,21 @@ def test_what_meets_the_limits_is_lowered_where_every_failure_is_infinite() -> N
     assert (found.met, set(found.patterns)) == (True, {"a", "b", "c"})
 
 
+def test_a_search_in_which_nothing_can_be_lowered_ends_with_float32() -> None:
+    class Wary(Model):
+        def outputs(self, case: str, low: Collection[str]) -> Outputs:
+            return {"y": np.array([math.inf if low else 0.1], np.float32)}
+
+        # Of single cases nothing shows.
+        def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
+            del feeds, low
+            return {"y": np.array([0.0], np.float32)}
+
+    found = search_modules(Wary({"small": 1.0}), cases("small"), LIMITS)
+    assert (found.met, found.keeps_all) == (True, True)
+    assert searched_finding(LowPrecision("float16", found.patterns), found).code == "N207"
+
+
 def test_what_float32_does_not_meet_is_told_as_such() -> None:
     class Off(Model):
         def outputs(self, case: str, low: Collection[str]) -> Outputs:
