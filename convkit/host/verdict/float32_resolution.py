@@ -16,10 +16,10 @@ from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
-from convkit.protocol.metrics.few_values import for_few
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.near_zero_outputs import meaningful
+from convkit.protocol.metrics.unusually_small import for_small
 
 # Says that a case is judged so.
 RESOLVED = "N508"
@@ -79,7 +79,7 @@ class ResolutionLimits:
             limits = fitted(limits, self.target, metrics.output, self.rounded, fractions)
             limits = with_chance(limits, metrics)
         usual = self.usual.get(metrics.output, 0.0)
-        limits = dict(for_few(limits, metrics.elements, metrics.reference_rms, usual))
+        limits = dict(for_small(limits, metrics.elements, metrics.reference_rms, usual))
         limits = meaningful(limits, metrics, self.largest)
         distance = self.resolved.get((case, metrics.output))
         if not problems(metrics, limits):

@@ -47,12 +47,12 @@ from convkit.protocol.messages import (
     UnpaddedMetrics,
     VerifyResult,
 )
-from convkit.protocol.metrics.few_values import usual_magnitudes
 from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
 from convkit.protocol.metrics.near_zero_outputs import largest_values
 from convkit.protocol.metrics.number_text import distinct_texts
+from convkit.protocol.metrics.unusually_small import usual_magnitudes
 from convkit.protocol.same_fields import taken_from
 
 _OTHER_OUTPUT = (  # the reference says if the original does not follow the recipe

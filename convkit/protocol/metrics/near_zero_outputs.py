@@ -35,6 +35,11 @@ def largest_magnitudes(found: Iterable[tuple[str, str, float]]) -> dict[str, flo
     return largest
 
 
+def rounding_noise(largest: float) -> float:
+    """Return how large the rounding errors of values of this magnitude may be in float32."""
+    return _ROUNDING_UNITS * float32_unit(largest)
+
+
 def meaningful(
     limits: dict[str, float], metrics: TensorMetrics, largest: Mapping[str, float]
 ) -> dict[str, float]:
@@ -42,7 +47,7 @@ def meaningful(
     output (cosine, nrmse) if both the output and its error are within the rounding of its largest
     values elsewhere. All of them if no other limit would remain.
     """
-    rounding = _ROUNDING_UNITS * float32_unit(largest.get(metrics.output, 0.0))
+    rounding = rounding_noise(largest.get(metrics.output, 0.0))
     if not (metrics.max_abs <= rounding and metrics.reference_rms <= rounding):
         return limits
     return {name: value for name, value in limits.items() if name not in _RELATIVE} or limits

@@ -14,8 +14,8 @@ from convkit.protocol.messages import (
     is_of_plain_rows,
     is_of_sweep,
 )
-from convkit.protocol.metrics.few_values import usual_magnitudes
 from convkit.protocol.metrics.near_zero_outputs import largest_magnitudes
+from convkit.protocol.metrics.unusually_small import usual_magnitudes
 from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows

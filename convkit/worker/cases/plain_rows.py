@@ -1,16 +1,17 @@
 """Rows that data has and random numbers lack: zeros (every second with a minus sign, if the input
 may be negative), one value throughout, a copy of another row, one value far from all others, and
-values that are all tiny, and values that are close to each other, far from zero.
+values that are all tiny, values that are close to each other, far from zero, the same values in two
+inputs, and values that the model holds itself.
 
 A variance that is computed as the mean of squares less the square of the mean loses its digits in
 such a row alone. A normalization that lost its epsilon or has another, an order among equals, or a
-softmax that lost the maximum it subtracts shows in no other row. Where the batch axis has room,
-they are rows of one case.
+softmax that lost the maximum it subtracts shows in no other row, and neither does a distance of
+zero that nothing guards any more. Where the batch axis has room, they are rows of one case.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from convkit.protocol.numpy_dtypes import is_float
 from convkit.worker.cases.axis_sizes import probe_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.invariance_cases import row_axis, row_dimension
+from convkit.worker.cases.values.met_values import alike, held_rows
 from convkit.worker.cases.values.sampled_values import Draw, ends_of, integer_range, sample_for
 
 PlainRow = Literal[
@@ -34,6 +36,8 @@ PlainRow = Literal[
     "faint",
     "fainter",
     "faintest",
+    "alike",
+    "held",
 ]
 
 NAME = "plain-rows"
@@ -52,6 +56,8 @@ _TEXTS: dict[PlainRow, str] = {
     "faint": "tiny values (1e-2 of those drawn)",
     "fainter": "tiny values (1e-4 of those drawn)",
     "faintest": "tiny values (1e-6 of those drawn)",
+    "alike": "the same values in two inputs",
+    "held": "values that the model holds itself",
 }
 # Their squares, and so their variance, are from below 1e-3, the largest epsilon that is usual, to
 # 1e-12, the smallest.
@@ -63,6 +69,8 @@ _TOGETHER: tuple[PlainRow, ...] = ("drawn", "equal", "zeros", "constant")
 _FAR_OFF: tuple[PlainRow, ...] = ("drawn", "huge", "huge-negative")
 _TINY: tuple[PlainRow, ...] = ("drawn", "faint", "fainter", "faintest")
 _CLOSE: tuple[PlainRow, ...] = ("drawn", "offset")
+# Rounding decides, row by row, on which side of a limit a distance of zero falls.
+_MEETING = 7
 # How far from zero, in spreads. The square is 2^16: float32 keeps 8 bits of a variance that is a
 # difference of squares, and what rounding the mean leaves stays below the usual limits.
 _OFFSET = 256.0
@@ -99,6 +107,9 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
     axis = row_axis(made_from.contract)
     shrinks = any(_shrinks(made_from, spec) for spec in specs)
     moves = any(_moves(made_from, spec) for spec in specs)
+    meeting: list[PlainRow] = ["alike"] if any(alike(specs, made_from.samples)) else []
+    if any(_held(made_from, spec) is not None for spec in specs):
+        meeting.append("held")
     if isinstance(axis, str):
         # Without rows, each takes a whole case; a tiny one is enough.
         kinds: tuple[PlainRow, ...] = ("zeros", "constant", *_FAR_OFF[1:])
@@ -108,6 +119,7 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
                 *kinds,
                 *(("fainter",) if shrinks else ()),
                 *(("offset",) if moves else ()),
+                *meeting,
             )
         ]
     together = [_TOGETHER[at : at + axis.max] for at in range(0, len(_TOGETHER), axis.max)]
@@ -123,6 +135,9 @@ def plain_rows(made_from: CaseInputs) -> list[Case] | str:
         far.append(_TINY if axis.max >= len(_TINY) else ("fainter",))
     if moves:
         far.append(_CLOSE if axis.max >= len(_CLOSE) else ("offset",))
+    for kind in meeting:
+        several = (kind,) * min(axis.max - 1, _MEETING)
+        far.append(("drawn", *several) if several else (kind,))
     return [
         *cases,
         zeros,
@@ -191,6 +206,11 @@ def _case(
         for spec in specs:
             place = row_dimension(spec, axis.name) if axis is not None else None
             feeds[spec.name] = _filled(made_from, spec, feeds[spec.name], place, rows)
+        if "alike" in rows:
+            for one, *others in alike(specs, made_from.samples):
+                place = row_dimension(one, axis.name) if axis is not None else None
+                for other in others:
+                    _copy_alike(feeds[one.name], feeds[other.name], place, rows)
         return feeds
 
     return PlainCase(
@@ -222,15 +242,47 @@ def _filled(
     sample = sample_for(spec, made_from.samples)
     numbers = _numbers(made_from, spec, sample)
     filled = values.copy()
-    along = filled[None] if place is None else np.moveaxis(filled, place, 0)
-    each = [along[row, ...] for row in range(len(along))]  # views, also of single numbers
-    for number, row in enumerate(each):
-        kind = rows[-1] if place is None else rows[number % len(rows)]
+    held = _held(made_from, spec) if "held" in rows else None
+    written = 0
+    for kind, row in _by_kind(filled, place, rows):
         if kind == "offset" and _moves(made_from, spec):
             row[...] = _moved(row, sample)
+        elif kind == "held" and held is not None:
+            places = row.size // held.shape[1]
+            row[...] = held[np.arange(written, written + places) % len(held)].reshape(row.shape)
+            written += places
         else:
             _fill(row, kind, numbers)
     return filled
+
+
+def _by_kind(
+    values: np.ndarray, place: int | None, rows: Sequence[PlainRow]
+) -> Iterator[tuple[PlainRow, np.ndarray]]:
+    """Yield each row's kind and a view of its values; the whole without an axis of rows."""
+    along = values[None] if place is None else np.moveaxis(values, place, 0)
+    for number in range(len(along)):
+        kind = rows[-1] if place is None else rows[number % len(rows)]
+        yield kind, along[number, ...]  # a view, also of a single number
+
+
+def _copy_alike(
+    values: np.ndarray, others: np.ndarray, place: int | None, rows: Sequence[PlainRow]
+) -> None:
+    """Copy the rows that are alike into another input's values."""
+    pairs = zip(_by_kind(values, place, rows), _by_kind(others, place, rows), strict=True)
+    for (kind, row), (_, other) in pairs:
+        if kind == "alike":
+            other[...] = row
+
+
+def _held(made_from: CaseInputs, spec: TensorSpec) -> np.ndarray | None:
+    """Return what the model holds that an input may be."""
+    sample = sample_for(spec, made_from.samples)
+    if not is_float(spec.dtype):
+        return None
+    low, high = ends_of(sample) or sample.numbers
+    return held_rows(made_from.facts.tables, spec, low, high)
 
 
 def _fill(row: np.ndarray, kind: PlainRow, numbers: dict[PlainRow, float]) -> None:

@@ -15,6 +15,8 @@ from convkit.worker.cases.invariance_cases import row_axis
 # Every so many sizes, the gap that is widest by its ratio comes first: between 2 and 20 there are
 # more kinds of models than between 480 and 498.
 _BY_RATIO = 3
+# From a multiple of a power of two, in turn: one more leaves a part with a single element.
+_BESIDE = (1, -1, 0)
 
 
 def sizes_between(
@@ -83,8 +85,9 @@ def _turned(sizes: list[int], by: int) -> list[int]:
 
 
 def _evenly(axis: Axis, known: Sequence[Sizes], most: int) -> list[int]:
-    """Return up to so many sizes of an axis that divide the gaps between known ones evenly; every
-    second is odd, where there is room.
+    """Return up to so many sizes of an axis that divide the gaps between known ones about evenly:
+    beside and at multiples of powers of two, as large as there is room for, since windows, chunks
+    and tiles are that long.
     """
     taken = sorted({axis.min, axis.max, *(sizes[axis.name] for sizes in known)})
     parts = {ends: 1 for ends in itertools.pairwise(taken) if ends[1] - ends[0] > 1}
@@ -95,14 +98,25 @@ def _evenly(axis: Axis, known: Sequence[Sizes], most: int) -> list[int]:
     found: list[int] = []
     for (low, high), count in parts.items():
         for part in range(1, count):
-            size = low + round((high - low) * part / count)
-            is_odd = bool(size % 2) or not len(found) % 2 or size + 1 == high
-            found.append(size if is_odd else size + 1)
+            size, room = low + round((high - low) * part / count), (high - low) // count // 2
+            size = _roundest(max(low, size - room), min(high, size + room))
+            size += _BESIDE[len(found) % len(_BESIDE)]
+            found.append(min(max(size, low + 1), high - 1))
     return sorted(set(found))
 
 
+def _roundest(low: int, high: int) -> int:
+    """Return the number from one to the other that the largest power of two divides."""
+    step = 1
+    while (high // (2 * step)) * 2 * step >= low and 2 * step <= high:
+        step *= 2
+    return high // step * step
+
+
 def _in_gaps(axis: Axis, known: Sequence[Sizes]) -> Iterator[int]:
-    """Yield sizes of an axis, each in the widest gap that those before leave."""
+    """Yield sizes of an axis, each in the widest gap that those before leave: primes, of which none
+    is a multiple of what a graph was specialized to, and in turn one more than a round number.
+    """
     taken = {axis.min, axis.max, *(sizes[axis.name] for sizes in known if axis.name in sizes)}
     for turn in itertools.count(1):
         gaps = [(low, high) for low, high in itertools.pairwise(sorted(taken)) if high - low > 1]
@@ -114,6 +128,10 @@ def _in_gaps(axis: Axis, known: Sequence[Sizes]) -> Iterator[int]:
         else:
             low, high = max(gaps, key=lambda gap: gap[1] - gap[0])
             middle = (low + high) // 2
-        size = nearest_prime(middle, low + 1, high - 1)
+        if turn % 2:
+            size = nearest_prime(middle, low + 1, high - 1)
+        else:
+            room = (high - low) // 8
+            size = min(_roundest(middle - room, middle + room) + 1, high - 1)
         taken.add(size)
         yield size

@@ -12,7 +12,7 @@ from convkit.worker.cases.axis_sizes import largest_sizes, probe_sizes
 from convkit.worker.cases.case import Case, CaseInputs, case_cost, sizes_name
 from convkit.worker.cases.decision_sizes import Sizes
 from convkit.worker.cases.sizes_between import sizes_of_all_axes
-from convkit.worker.cases.values.sampled_values import Draw, integer_range, sample_for
+from convkit.worker.cases.values.sampled_values import Draw, Padding, integer_range, sample_for
 
 NAME = "sweep"
 
@@ -43,11 +43,16 @@ def _most_elements(made_from: CaseInputs) -> float:
 
 
 def _sizes(made_from: CaseInputs, known: Sequence[Sizes], most: float) -> Iterator[Case]:
-    """Yield cases of as many sizes as cost no more than that."""
+    """Yield cases of as many sizes as cost no more than that; where there are masks, every second
+    one with padding, which then begins at places where it does in no other case.
+    """
     contract = made_from.contract
-    for sizes in _affordable_sizes(contract, known, most):
-        draw = Draw(f"{NAME}:{sizes_name(sizes)}")
-        yield made_from.extra_case("sizes that no other case has", sizes, draw)
+    for number, sizes in enumerate(_affordable_sizes(contract, known, most)):
+        name = f"{NAME}:{sizes_name(sizes)}"
+        rows, _ = made_from.padded_rows(sizes) or (0, 0)
+        padding: Padding = "full" if not rows or number % 2 else "ragged" if rows > 1 else "right"
+        what = "sizes that no other case has" + (", with padding" if padding != "full" else "")
+        yield made_from.extra_case(what, sizes, Draw(name, padding))
 
 
 def _affordable_sizes(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from convkit.protocol.messages import PlanRound, TensorMetrics
-from convkit.protocol.metrics.few_values import for_few
 from convkit.protocol.metrics.limits import OF_SPREAD, Limits, overshoot, smallest_alike
 from convkit.protocol.metrics.near_zero_outputs import meaningful
+from convkit.protocol.metrics.unusually_small import for_small
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.cases.equal_scores import with_open, with_settled
 from convkit.worker.metrics.magnitudes import rms
@@ -120,7 +120,7 @@ def _limits_of(metrics: TensorMetrics, case: JudgedCase, limits: Mapping[str, Li
     if case.only_finite or not given:
         return {}
     usual = case.usual.get(metrics.output, 0.0)
-    given = for_few(given, metrics.elements, metrics.reference_rms, usual)
+    given = for_small(given, metrics.elements, metrics.reference_rms, usual)
     return meaningful(dict(given), metrics, case.largest)
 
 

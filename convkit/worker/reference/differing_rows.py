@@ -88,12 +88,17 @@ def _is_table(tensor: "onnx.TensorProto") -> bool:
     return rows >= _FEWEST_ROWS and (whole or tensor.data_type in _FLOATS)
 
 
-def _rows(values: np.ndarray, tables: Sequence["torch.Tensor"]) -> Iterator[int]:
+def _rows(stored: np.ndarray, tables: Sequence["torch.Tensor"]) -> Iterator[int]:
     """Yield the rows that differ from the table most like it; none if it equals one, or none is."""
     nearest: np.ndarray | None = None
     first = 0
-    alike = [each for each in tables if each.shape[1:] == values.shape[1:]]
-    for tensor in sorted(alike, key=lambda each: len(each) != len(values)):
+    alike = [(each, stored) for each in tables if each.shape[1:] == stored.shape[1:]]
+    alike += [  # another tool may store it in another shape
+        (each, stored.reshape(each.shape))
+        for each in tables
+        if each.shape[1:] != stored.shape[1:] and each.numel() == stored.size
+    ]
+    for tensor, values in sorted(alike, key=lambda pair: len(pair[0]) != len(pair[1])):
         table = tensor.float().numpy()
         start = _start(values, table)
         if start is None:

@@ -20,8 +20,8 @@ CONTRACT = Contract(
 )
 
 
-def cases(contract=CONTRACT, samples=None):
-    made = plain_rows(CaseInputs(contract, samples or {}, 0, ModelFacts()))
+def cases(contract=CONTRACT, samples=None, facts=None):
+    made = plain_rows(CaseInputs(contract, samples or {}, 0, facts or ModelFacts()))
     return {case.name: case for case in made}
 
 
@@ -111,6 +111,73 @@ def test_a_variance_by_squares_shows_in_values_far_from_zero_alone(sample):
 
 def test_whole_numbers_have_no_row_far_from_zero():
     assert "plain-rows:offset" not in cases(samples={"x": Sample("integers", (0, 9))})
+
+
+@pytest.mark.parametrize("most", [1, 3, 99])
+def test_inputs_of_one_shape_and_range_meet(most):
+    inputs = (*CONTRACT.inputs, TensorSpec("other", "float32", ("batch", "sequence")))
+    contract = dataclasses.replace(with_batch(1, most), inputs=inputs)
+    feeds = cases(contract)["plain-rows:alike"].inputs()
+    are_alike = (feeds["x"] == feeds["other"]).all(axis=1)
+    assert are_alike.tolist() == ([True] if most == 1 else [False, *[True] * min(most - 1, 7)])
+    assert len(np.unique(feeds["x"])) == feeds["x"].size
+    another = {"other": Sample("uniform", (0.0, 1.0))}
+    assert "plain-rows:alike" not in cases(contract, another)
+    whole = {"x": Sample("integers", (0.0, 9.0)), "other": Sample("integers", (0.0, 9.0))}
+    whole_inputs = tuple(dataclasses.replace(each, dtype="int64") for each in inputs)
+    assert "plain-rows:alike" not in cases(
+        dataclasses.replace(contract, inputs=whole_inputs), whole
+    )
+
+
+def test_inputs_are_what_the_model_holds():
+    """A row of each table that is as wide as the input and within its range, in turn."""
+    table = np.arange(28.0).reshape(4, 7) / 28
+    facts = ModelFacts(tables=(table, np.ones((2, 6)), table + 9))
+    contract = Contract(
+        (TensorSpec("x", "float32", ("batch", 7)),),
+        (TensorSpec("y", "float32", ("batch", 7)),),
+        CONTRACT.axes[:1],
+    )
+    sample = {"x": Sample("uniform", (0.0, 1.0))}
+    drawn, *held = cases(contract, sample, facts)["plain-rows:held"].inputs()["x"]
+    assert (np.stack(held) == np.resize(table, (7, 7)).astype(np.float32)).all()
+    assert not any((drawn == row).all() for row in held)
+    assert "plain-rows:held" not in cases(contract, {"x": Sample("uniform", (2.0, 3.0))}, facts)
+    assert "plain-rows:held" not in cases(contract, sample)
+    places = dataclasses.replace(
+        contract, inputs=(TensorSpec("x", "float32", ("batch", 3, 7)),), axes=CONTRACT.axes[:1]
+    )
+    rows = cases(places, sample, facts)["plain-rows:held"].inputs()["x"][1:].reshape(-1, 7)
+    assert (rows == np.resize(table, rows.shape).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize(
+    ("case", "guarded", "lost"),
+    [
+        ("alike", lambda x, y: np.arccos(np.clip(cosine(x, y), -1, 1)), None),
+        (
+            "alike",
+            lambda x, y: (x - y) / (np.abs(x - y) + 1e-6),
+            lambda x, y: (x - y) / np.abs(x - y),
+        ),
+    ],
+    ids=["a lost clip", "a lost epsilon"],
+)
+def test_what_guards_a_distance_of_zero_is_missed(case, guarded, lost):
+    inputs = (*CONTRACT.inputs, TensorSpec("other", "float32", ("batch", "sequence")))
+    feeds = cases(dataclasses.replace(CONTRACT, inputs=inputs))[f"plain-rows:{case}"].inputs()
+    x, y = feeds["x"], feeds["other"]
+    with np.errstate(invalid="ignore"):
+        found = (lost or (lambda x, y: np.arccos(cosine(x, y))))(x, y)
+    assert np.isfinite(guarded(x, y)).all()
+    assert np.isfinite(found[0]).all()  # drawn as ever
+    assert not np.isfinite(found).all()
+
+
+def cosine(x, y):
+    one, other = (each / np.sqrt((each * each).sum(1, keepdims=True)) for each in (x, y))
+    return (one * other).sum(1, keepdims=True)
 
 
 def test_equal_rows_are_equal_in_all_inputs():

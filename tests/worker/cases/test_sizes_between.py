@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.worker.cases.case import CaseInputs, case_cost
@@ -29,6 +31,15 @@ def test_no_wide_gap_is_left():
     without = {case.sizes["sequence"] for case in cases if not case.name.startswith("sizes:")}
     assert widest_gap(without, 1, 64) == 48
     assert widest_gap({case.sizes["sequence"] for case in cases}, 1, 64) <= 13
+
+
+@pytest.mark.parametrize(("part", "expected"), [(16, {0, 1, 15}), (32, {0, 1, 31}), (64, {0, 1})])
+def test_a_part_of_a_single_element_is_left_somewhere(part, expected):
+    """Windows or chunks of so many leave one, are full, and where they are short lack one."""
+    long = contract(Axis("batch", 1, 2, 4), Axis("sequence", 2, 100, 512))
+    cases, _ = build_ladder(CaseInputs(long, {}, 0, ModelFacts(weights=100)), (), None)
+    left = {case.sizes["sequence"] % part for case in cases if case.sizes["sequence"] > part}
+    assert expected <= left
 
 
 def test_rows_are_few_but_in_one_case():

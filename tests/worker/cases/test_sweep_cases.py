@@ -38,6 +38,22 @@ def test_every_small_batch_and_no_gap_of_five_lengths_is_left():
         assert lengths & set(range(start, start + 5)), start
 
 
+def test_padding_begins_at_places_where_it_does_in_no_other_case():
+    mask = TensorSpec("mask", "int64", ("batch", "sequence"))
+    contract = dataclasses.replace(CONTRACT, inputs=(*CONTRACT.inputs, mask))
+    made, _ = cases(IDS | {"mask": Sample("padding_mask")}, contract)
+    sweep = [each for each in made if is_of_sweep(each.name) and ":numbers" not in each.name]
+    padded = [each for each in sweep if not each.inputs()["mask"].all()]
+    assert [each.description.partition(" (")[0] for each in sweep[:2]] == [
+        "sizes that no other case has, with padding",
+        "sizes that no other case has",
+    ]
+    assert len(padded) == -(-len(sweep) // 2)
+    masks = [each.inputs()["mask"] for each in padded]
+    assert all(each.any(axis=1).all() for each in masks)
+    assert max((each == 0).argmax(axis=1).max() for each in masks) > 16  # beyond the typical size
+
+
 def test_every_id_occurs():
     made, _ = cases()
     parts = [case for case in made if case.name.startswith("sweep:numbers")]

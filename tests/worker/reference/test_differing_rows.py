@@ -48,6 +48,12 @@ def test_a_table_may_be_stored_in_columns(tmp_path):
     assert differing_rows(file_with(tmp_path, columns, axis=1), STATE) == (7, 480)
 
 
+def test_a_table_may_be_stored_in_another_shape(tmp_path):
+    folded = changed(3, 77, 499).reshape(50, 10, 4)
+    assert differing_rows(file_with(tmp_path, folded), STATE) == (3, 77, 499)
+    assert differing_rows(file_with(tmp_path, TABLE.reshape(50, 10, 4)), STATE) == ()
+
+
 def test_a_half_type_is_compared_as_such(tmp_path):
     assert differing_rows(file_with(tmp_path, TABLE.astype(np.float16)), STATE) == ()
     assert differing_rows(file_with(tmp_path, changed(9).astype(np.float16)), STATE) == (9,)

@@ -24,6 +24,8 @@ from convkit.worker.job_context import StageFailedError
 # Distance of a normal input's extreme values from the mean, in standard deviations: beyond anything
 # a float32 normal generator produces in practice (1e-15), but still like large activations.
 _EXTREME_SIGMA = 8.0
+# float32 holds every whole number up to this.
+_EXACT = 2**24
 
 # full: no padding · right: zeros on the right for a good part · ragged: a different length per row
 # · masked-row: the first row has no real position · patterns: padding on the left, holes, padding
@@ -150,7 +152,7 @@ def draw_values(
         case "token_ids" | "integers":
             low, high = integer_range(spec, sample, facts)
             values = (
-                _ends(low, high - 1, shape, random)
+                _whole_ends(low, high - 1, shape, random)
                 if draw.extreme
                 else _whole_numbers(low, high, shape, random)
             )
@@ -301,6 +303,18 @@ def _ends(
     if upper.size >= 2:
         upper.flat[0], upper.flat[-1] = False, True
     return np.where(upper, high, low)
+
+
+def _whole_ends(
+    low: int, high: int, shape: tuple[int, ...], random: np.random.Generator
+) -> np.ndarray:
+    """Return the two ends of a range in random order, and once each the numbers next to them where
+    float32 does not hold every whole number.
+    """
+    ends = _ends(low, high, shape, random)
+    if max(abs(low), abs(high)) > _EXACT and ends.size > 3:
+        ends.flat[1], ends.flat[-2] = high - 1, low + 1
+    return ends
 
 
 def _in_dtype(values: np.ndarray | float, dtype: np.dtype, spec: TensorSpec) -> np.ndarray:

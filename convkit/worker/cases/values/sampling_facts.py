@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import numpy as np
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelFacts:
@@ -9,10 +11,12 @@ class ModelFacts:
 
     `vocabulary`: token ids are below this. `pad_token`: the id that fills padding. `max_positions`:
     the longest sequence, in tokens, that the model has positions for. `weights`: how many numbers
-    its weights are, which says how much it computes.
+    its weights are, which says how much it computes. `tables`: the matrices that it holds beside
+    its layers' weights, (rows, width): prototypes, codebooks, anchors.
     """
 
     vocabulary: int | None = None
     pad_token: int | None = None
     max_positions: int | None = None
     weights: int | None = None
+    tables: tuple[np.ndarray, ...] = dataclasses.field(default=(), compare=False, repr=False)

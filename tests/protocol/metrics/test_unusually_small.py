@@ -1,10 +1,10 @@
-"""Relative errors of few values, in parts of what is usual."""
+"""Relative errors where values are few or only rounding noise, in parts of what is usual."""
 
 import math
 
 import pytest
 
-from convkit.protocol.metrics.few_values import for_few, usual_magnitudes
+from convkit.protocol.metrics.unusually_small import for_small, usual_magnitudes
 
 
 def test_the_usual_magnitude_is_the_median_of_usual_cases() -> None:
@@ -22,9 +22,12 @@ def test_the_usual_magnitude_is_the_median_of_usual_cases() -> None:
         ({"nrmse": 0.2}, 1, 0.0, 2.0, {"nrmse": 0.2}),
         ({"nrmse": 0.2}, 1, math.nan, 2.0, {"nrmse": 0.2}),
         ({"max_abs": 0.1}, 1, 0.5, 2.0, {"max_abs": 0.1}),
+        ({"nrmse": 0.25}, 999, 2.0**-25, 2.0, {"nrmse": 2.0**24}),  # what rounding leaves of zero
+        ({"nrmse": 0.25}, 999, 0.0, 2.0, {"nrmse": 0.25}),
+        ({"nrmse": 0.25}, 0, 2.0**-25, 2.0, {"nrmse": 0.25}),
     ],
 )
-def test_only_few_and_small_values_are_judged_so(
+def test_what_says_little_of_the_usual_size_is_judged_by_it(
     limits: dict[str, float], elements: int, rms: float, usual: float, expected: dict[str, float]
 ) -> None:
-    assert for_few(limits, elements, rms, usual) == expected
+    assert for_small(limits, elements, rms, usual) == expected

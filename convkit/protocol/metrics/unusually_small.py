@@ -1,5 +1,6 @@
-"""Relative errors of outputs that have few values in a case: one score may be near zero by chance.
-Standard library only.
+"""Relative errors of outputs whose values in a case do not show how large they usually are: they
+are few, and one score may be near zero by chance, or they are zero but for rounding. Standard
+library only.
 """
 
 import math
@@ -7,6 +8,7 @@ import statistics
 from collections.abc import Iterable
 
 from convkit.protocol.metrics.limit_kinds import Limits
+from convkit.protocol.metrics.near_zero_outputs import rounding_noise
 
 # Fewer values do not show how large an output's values are.
 FEW_VALUES = 16
@@ -25,10 +27,13 @@ def usual_magnitudes(found: Iterable[tuple[str, str, float]]) -> dict[str, float
     return {output: statistics.median(each) for output, each in known.items()}
 
 
-def for_few(limits: Limits, elements: int, rms: float, usual: float) -> Limits:
+def for_small(limits: Limits, elements: int, rms: float, usual: float) -> Limits:
     """Return the limits on an output with so many values of this root mean square in a case. If
-    they are few and smaller than usual, their error (nrmse) is judged in parts of the usual.
+    they are few and smaller than usual, or no larger than the rounding noise of usual ones, their
+    error (nrmse) is judged in parts of the usual.
     """
-    if "nrmse" not in limits or not 0 < elements < FEW_VALUES or not 0 < rms < usual:
+    if "nrmse" not in limits or not elements or not 0 < rms < usual:
+        return limits
+    if not (elements < FEW_VALUES or rms <= rounding_noise(usual)):
         return limits
     return {**limits, "nrmse": limits["nrmse"] * usual / rms}
