@@ -340,5 +340,6 @@ def _round_number(value: float, low: float, high: float) -> float:
     """
     if value <= 0 or not math.isfinite(value):
         return value
-    power = 2.0 ** round(math.log2(value))
-    return power if low <= power <= high else value
+    exponent = math.log2(value)
+    powers = (2.0**each for each in (round(exponent), math.floor(exponent)))
+    return next((power for power in powers if low <= power <= high), value)

@@ -193,6 +193,7 @@ def test_equal_rows_are_equal_in_all_inputs():
     ("sample", "zeros", "constant", "huge"),
     [
         (Sample("uniform", (0.25, 1.0)), 0.25, 1.0, 1.0),
+        (Sample("uniform", (0.0, 0.99)), 0.0, 0.5, 0.99),
         (Sample("uniform", (-3.0, -1.0)), -1.0, -1.5, -1.0),
         (Sample("normal", (100.0, 1.0)), 92.0, 100.5, 1124.0),
     ],
