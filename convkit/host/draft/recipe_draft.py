@@ -109,7 +109,7 @@ def draft_recipe(
     is_looped = bool(signature.steps) and signature.axes.get(LOOP_AXIS, (0,))[0] == 1
     asked = asked_targets(
         targets,
-        pictures=reads_pictures(signature.inputs),
+        convolves=(survey is not None and survey.convolves) or reads_pictures(signature.inputs),
         loop_axis=LOOP_AXIS if is_looped else None,
     )
     lines = _render(origin, name or origin.name, signature, doubt, tolerances, tools or {}, kept)

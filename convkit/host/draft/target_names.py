@@ -21,9 +21,9 @@ _WORDS = {
 }
 _DEFAULT = "float32"
 # The kinds of a quantization that a name without a kind means: the first that the runtime has.
-# Pictures are for convolutions, which only static-int8 quantizes.
+# Only static-int8 quantizes convolutions.
 _KINDS = {"int8": ("int8", "dynamic-int8", "static-int8"), "int4": ("int4", "int4-weights")}
-_KINDS_FOR_PICTURES = {**_KINDS, "int8": ("int8", "static-int8")}
+_KINDS_OF_CONVOLUTIONS = {**_KINDS, "int8": ("int8", "static-int8")}
 # What a reader of a draft must know about a value.
 _REMARKS: Mapping[tuple[str, Json], str] = {
     ("keep_float32", "auto"): "convkit finds what must stay in float32",
@@ -39,15 +39,15 @@ FIRST: Targets = {"ort-cpu": {"runtime": "onnxruntime", "device": "cpu", "precis
 
 
 def asked_targets(
-    names: Sequence[str], *, pictures: bool = False, loop_axis: str | None = None
+    names: Sequence[str], *, convolves: bool = False, loop_axis: str | None = None
 ) -> Targets:
     """Return targets as a recipe has them, under the names by which they were asked for; several
-    may be in one text, with commas. Without a name, those of every draft. `pictures`: the model
-    reads images or other grids. `loop_axis`: it is also called with one position of this axis at a
-    time. Raises UsageError with all names that there are.
+    may be in one text, with commas. Without a name, those of every draft. `convolves`: the model
+    has convolutions, as those of images do. `loop_axis`: it is also called with one position of
+    this axis at a time. Raises UsageError with all names that there are.
     """
     split = [name.strip().lower() for text in names for name in text.split(",")]
-    kinds = _KINDS_FOR_PICTURES if pictures else _KINDS
+    kinds = _KINDS_OF_CONVOLUTIONS if convolves else _KINDS
     targets = {name: _target(name, kinds) for name in split if name}
     if loop_axis is not None:
         rows = runtimes()

@@ -355,7 +355,7 @@ class SurveyResult:
     user's example, which is among the result's files unless it is too large. `guessed`: the inputs'
     sizes and values are what the model happened to run with. `axis_notes` are sentences about axes:
     what shows which of them is the batch. `findings` are faults of the file itself, which `notes`
-    have, too.
+    have, too. `convolves`: most of the module's weights are those of convolutions.
     """
 
     contract: Contract
@@ -382,6 +382,7 @@ class SurveyResult:
     findings: tuple[Finding, ...] = ()
     example_bytes: int = 0
     guessed: bool = False
+    convolves: bool = False
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

@@ -30,7 +30,7 @@ from convkit.worker.survey.torch_module.held_batch import why_fixed
 from convkit.worker.survey.torch_module.input_candidates import ROLES
 from convkit.worker.survey.torch_module.meant_numbers import with_meant_numbers
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
-from convkit.worker.survey.torch_module.number_types import float64_note, low_weights
+from convkit.worker.survey.torch_module.number_types import convolves, float64_note, low_weights
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
@@ -115,6 +115,7 @@ def survey_module(
         counted=decided.counted,
         rounding=decided.rounding,
         computes_in=low_weights(loaded.module),
+        convolves=convolves(loaded.module),
         notes=(*found.notes, *filter(None, [double])),
         axis_notes=batch_notes(start, trials),
         guessed=guessed,

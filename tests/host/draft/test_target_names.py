@@ -99,6 +99,15 @@ def test_int8_of_pictures_quantizes_convolutions(tmp_path: Path) -> None:
     }
 
 
+def test_a_signal_s_convolutions_are_quantized_too() -> None:
+    kinds = [asked_targets(["onnxruntime-int8"], convolves=each) for each in (True, False)]
+    found = [each["onnxruntime-int8"]["precision"] for each in kinds]
+    assert [each["quantize"] for each in found if isinstance(each, dict)] == [
+        "static-int8",
+        "dynamic-int8",
+    ]
+
+
 def test_a_target_that_the_model_cannot_have_is_refused_by_its_name(tmp_path: Path) -> None:
     """Core ML converts models, and this one is a graph."""
     text = '<ir_version: 9, opset_import: ["": 18]> g (float[2] x) => (float[2] y) {y = Relu(x)}'
