@@ -17,13 +17,15 @@ def with_defined_rows(case: Case, run: Run) -> tuple[Case, list[OmittedCase]] | 
     """
     if not isinstance(case, PlainCase) or len(case.rows) < 2:
         return None
-    kept = [row for row in case.rows if _is_defined(case.keeping([row]).inputs(), run)]
+    kinds = dict.fromkeys(case.rows)  # of which a case may have several rows
+    defined = {kind for kind in kinds if _is_defined(case.keeping([kind]).inputs(), run)}
+    kept = [row for row in case.rows if row in defined]
     if len(kept) in (0, len(case.rows)) or kept == ["drawn"]:
         return None
     omitted = [
         OmittedCase(f"{case.name}:{row}", "the original refuses it, or returns NaN")
-        for row in case.rows
-        if row not in kept
+        for row in kinds
+        if row not in defined
     ]
     return case.keeping(kept), omitted
 

@@ -13,7 +13,7 @@ from convkit.worker.cases.values.sampled_values import Draw
 from convkit.worker.exporters.traceable_layers import attention_in_parts
 from convkit.worker.original.loading.archive_as_module import ScriptArchive
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.survey.inputs.layer_hints import layers_of
+from convkit.worker.survey.inputs.layer_hints import convolves, layers_of
 from convkit.worker.survey.inputs.survey_messages import cache_left_out
 from convkit.worker.survey.sizes.accepted_sizes import Sizing
 from convkit.worker.survey.sizes.batch_axis import BATCH, batch_notes
@@ -30,7 +30,7 @@ from convkit.worker.survey.torch_module.held_batch import why_fixed
 from convkit.worker.survey.torch_module.input_candidates import ROLES
 from convkit.worker.survey.torch_module.meant_numbers import with_meant_numbers
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
-from convkit.worker.survey.torch_module.number_types import convolves, float64_note, low_weights
+from convkit.worker.survey.torch_module.number_types import float64_note, low_weights
 from convkit.worker.survey.torch_module.unequal_lengths import untied
 from convkit.worker.survey.values.drafted_ranges import within_domains
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers

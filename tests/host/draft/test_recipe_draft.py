@@ -244,6 +244,27 @@ def test_an_output_with_an_inputs_name_gets_one_of_its_own(tmp_path):
     assert list(recipe.verify.by_precision["float32"].outputs) == ["x_out_out"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "convolves", "kind"),
+    [
+        (("batch", 2, 40), True, "static-int8"),
+        (("batch", 2, 40), False, "dynamic-int8"),
+        (("batch", 3, 40, 40), False, "static-int8"),
+    ],
+    ids=["a filter of signals", "signals", "pictures"],
+)
+def test_int8_is_static_where_there_are_convolutions(tmp_path, shape, convolves, kind):
+    (tmp_path / "net.onnx").write_bytes(b"")
+    tensors = [(TensorSpec(name, "float32", shape),) for name in ("x", "y")]
+    contract = Contract(*tensors, (Axis("batch", 1, 2, 4),))
+    survey = SurveyResult(contract, {}, ran=True, convolves=convolves)
+    recipe = drafted(
+        str(tmp_path / "net.onnx"), tmp_path / "r.yaml", survey=survey, targets=["onnxruntime-int8"]
+    ).recipe
+    (target,) = recipe.targets.values()
+    assert target.quantization.quantize == kind
+
+
 def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"")
     contract = Contract(

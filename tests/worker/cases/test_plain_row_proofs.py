@@ -12,6 +12,7 @@ from convkit.worker.cases.case import CaseInputs
 from convkit.worker.cases.case_files import read_tensors
 from convkit.worker.cases.plain_rows import plain_rows
 from convkit.worker.cases.values.sampling_facts import ModelFacts
+from convkit.worker.reference.defined_rows import with_defined_rows
 
 CONTRACT = Contract(
     (TensorSpec("x", "float32", ("batch", "sequence")),),
@@ -153,23 +154,22 @@ def test_inputs_are_what_the_model_holds():
 
 
 @pytest.mark.parametrize(
-    ("case", "guarded", "lost"),
+    ("guarded", "lost"),
     [
-        ("alike", lambda x, y: np.arccos(np.clip(cosine(x, y), -1, 1)), None),
         (
-            "alike",
-            lambda x, y: (x - y) / (np.abs(x - y) + 1e-6),
-            lambda x, y: (x - y) / np.abs(x - y),
+            lambda x, y: np.arccos(np.clip(cosine(x, y), -1, 1)),
+            lambda x, y: np.arccos(cosine(x, y)),
         ),
+        (lambda x, y: (x - y) / (np.abs(x - y) + 1e-6), lambda x, y: (x - y) / np.abs(x - y)),
     ],
     ids=["a lost clip", "a lost epsilon"],
 )
-def test_what_guards_a_distance_of_zero_is_missed(case, guarded, lost):
+def test_what_guards_a_distance_of_zero_is_missed(guarded, lost):
     inputs = (*CONTRACT.inputs, TensorSpec("other", "float32", ("batch", "sequence")))
-    feeds = cases(dataclasses.replace(CONTRACT, inputs=inputs))[f"plain-rows:{case}"].inputs()
+    feeds = cases(dataclasses.replace(CONTRACT, inputs=inputs))["plain-rows:alike"].inputs()
     x, y = feeds["x"], feeds["other"]
     with np.errstate(invalid="ignore"):
-        found = (lost or (lambda x, y: np.arccos(cosine(x, y))))(x, y)
+        found = lost(x, y)
     assert np.isfinite(guarded(x, y)).all()
     assert np.isfinite(found[0]).all()  # drawn as ever
     assert not np.isfinite(found).all()
@@ -279,3 +279,21 @@ def test_where_no_row_but_the_drawn_one_has_a_result_the_case_is_left_out(tmp_pa
     result, _, _ = run(tmp_path, factory(tmp_path, forward, "x"), CONTRACT, {})
     assert "plain-rows" not in {each.name for each in result.cases}
     assert "plain-rows" in {each.name for each in result.omitted}
+
+
+def test_each_kind_of_row_is_tried_once_by_itself():
+    """A case may have several rows of a kind, and each trial is a run of the original."""
+    inputs = (*CONTRACT.inputs, TensorSpec("other", "float32", ("batch", "sequence")))
+    case = cases(dataclasses.replace(CONTRACT, inputs=inputs))["plain-rows:alike"]
+    assert case.rows == ("drawn", *["alike"] * 7)
+    runs = []
+
+    def run(feeds):
+        runs.append(feeds)
+        is_drawn = (feeds["x"] != feeds["other"]).all()
+        return {"y": np.full(1, np.nan if is_drawn else 0.0)}
+
+    kept, omitted = with_defined_rows(case, run)
+    assert len(runs) == 2
+    assert kept.rows == ("alike",) * 7
+    assert [each.name for each in omitted] == ["plain-rows:alike:drawn"]

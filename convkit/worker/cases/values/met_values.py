@@ -29,11 +29,11 @@ def alike(
 def held_rows(
     tables: Sequence[np.ndarray], spec: TensorSpec, low: float, high: float
 ) -> np.ndarray | None:
-    """Return the rows of the model's tables that are as wide as an input's last axis and lie within
-    its range, (rows, width) in its type; None without any.
+    """Return the rows of the model's tables that are as wide as the last axis of an input of
+    fractions and lie within its range, (rows, width) in the tables' type; None without any.
     """
     width = spec.shape[-1] if spec.shape else 0
-    if not is_float(spec.dtype) or not isinstance(width, int) or width < 2:
+    if not isinstance(width, int) or width < 2:
         return None
     wide = [table for table in tables if table.shape[1] == width]
     rows = [table[((table >= low) & (table <= high)).all(axis=1)] for table in wide]

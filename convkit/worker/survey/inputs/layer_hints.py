@@ -19,6 +19,11 @@ _KINDS: tuple[tuple[type[torch.nn.Module], str, str, int], ...] = (
     (torch.nn.BatchNorm1d, "num_features", "weight", 0),
 )
 
+_CONVOLUTIONS = (
+    *(torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d),
+    *(torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class HintingLayer:
@@ -51,6 +56,18 @@ def own_widths(module: torch.nn.Module) -> list[int]:
         if tensor.dim() == 1 and tensor.shape[0] > 1
     ]
     return list(dict.fromkeys(found))
+
+
+def convolves(module: torch.nn.Module) -> bool:
+    """Return whether most of the weights of a module's layers are those of convolutions."""
+    layers = {True: 0, False: 0}
+    for each in module.modules():
+        weight = getattr(each, "weight", None)
+        if isinstance(weight, torch.Tensor) and weight.ndim > 1:
+            layers[isinstance(each, _CONVOLUTIONS)] += weight.numel()
+        elif isinstance(each, torch.nn.RNNBase):
+            layers[False] += sum(weights.numel() for weights in each.parameters())
+    return layers[True] > layers[False]
 
 
 def _plain(layer: torch.nn.Module) -> HintingLayer | None:

@@ -19,10 +19,6 @@ from convkit.worker.original.loading import LoadedModel, load_model
 from convkit.worker.original.operation_places import PlacedOperations
 from convkit.worker.original.torch_dtypes import to_tensor
 
-_CONVOLUTIONS = (
-    *(torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d),
-    *(torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d),
-)
 # Why float32 takes the place of a type of weights.
 _REASONS = {
     torch.bfloat16: (
@@ -78,18 +74,6 @@ def type_choices(source: Source, loaded: LoadedModel) -> Iterator[TypedModel]:
 def low_weights(module: torch.nn.Module) -> tuple[DType, ...]:
     """Return the types of low precision that a module's weights have: it computes in them."""
     return tuple(sorted(_LOW[dtype] for dtype in _weights_by_type(module) if dtype in _LOW))
-
-
-def convolves(module: torch.nn.Module) -> bool:
-    """Return whether most of the weights of a module's layers are those of convolutions."""
-    layers = {True: 0, False: 0}
-    for each in module.modules():
-        weight = getattr(each, "weight", None)
-        if isinstance(weight, torch.Tensor) and weight.ndim > 1:
-            layers[isinstance(each, _CONVOLUTIONS)] += weight.numel()
-        elif isinstance(each, torch.nn.RNNBase):
-            layers[False] += sum(weights.numel() for weights in each.parameters())
-    return layers[True] > layers[False]
 
 
 def _in_float32(source: Source, found: Mapping[torch.dtype, Sequence[str]]) -> TypedModel:

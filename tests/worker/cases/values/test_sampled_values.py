@@ -140,6 +140,15 @@ def test_extremes_are_the_ends_and_legal():
     assert np.isfinite(one("float16", Sample("normal", (0.0, 1e5)), draw=extreme)).all()
 
 
+def test_extremes_have_whole_numbers_that_float32_skips():
+    extreme = Draw("extreme", extreme=True)
+    large = one("int64", Sample("integers", (0.0, 2.0**24 + 3)), draw=extreme)
+    assert set(np.unique(large)) == {0, 1, 2**24 + 1, 2**24 + 2}
+    assert int(np.float32(2**24 + 1)) != 2**24 + 1
+    exact = one("int64", Sample("integers", (0.0, 2.0**24 + 1)), draw=extreme)
+    assert set(np.unique(exact)) == {0, 2**24}
+
+
 def test_values_that_a_dtype_does_not_hold_are_refused():
     with pytest.raises(StageFailedError, match="int8 does not hold the values 0 to 999"):
         one("int8", Sample("integers", (0.0, 1000.0)))
