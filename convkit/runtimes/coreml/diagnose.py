@@ -24,6 +24,7 @@ from convkit.runtimes.coreml.float32_parity import (
     OTHERWISE,
     explain_float32,
     first_divergent_in_float32,
+    too_fine_an_input,
     too_large_an_input,
     unplaced,
 )
@@ -78,6 +79,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         if findings[0].code != "N402":
             return result, findings
     expected = read_tensors(reference, request.case, "outputs", contract.outputs)
+    fine = too_fine_an_input(converted, prepared.module, request.case, feeds, expected)
+    if fine is not None:
+        return DiagnoseResult(None, None, 1), [fine]
     if (undecided := _undecided(converted, prepared, request.case, feeds, expected)) is not None:
         return DiagnoseResult(None, None, 0), [undecided]
     found, findings = explain_float32(converted, contract, request.case, feeds, expected)

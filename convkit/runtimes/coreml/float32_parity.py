@@ -4,20 +4,29 @@ No precision is searched for such a program: no plan can make it correct.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.protocol.metrics.limits import Limits
 from convkit.runtimes.coreml.conversion.module_conversion import Converted
-from convkit.runtimes.coreml.node_divergence import Beyond, ProgramDivergence, find_divergence
+from convkit.runtimes.coreml.node_divergence import (
+    EXPLAINS,
+    Beyond,
+    ProgramDivergence,
+    find_divergence,
+    outputs_error,
+    served,
+)
 from convkit.runtimes.coreml.packages.input_types import UnservableError, as_served
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.mil.evaluation.evaluator import Evaluator
-from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.torch_dtypes import to_arrays, to_tensor
 from convkit.worker.precision.search_judgment import compared, overshoot_in, sound_cases
 
 OTHERWISE = Remedy(
@@ -71,6 +80,86 @@ def too_large_an_input(
                 ),
             )
     return None
+
+
+def too_fine_an_input(
+    converted: Converted,
+    module: ContractModule,
+    case: str,
+    feeds: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+) -> Finding | None:
+    """Return N408 at inputs in float64, of which Core ML has float32, if the original computes what
+    the program does once they are rounded to that; None otherwise.
+
+    Raises UnsupportedOperation, EvaluationError.
+    """
+    fine = [name for name, array in feeds.items() if array.dtype == np.float64]
+    rounded = {name: feeds[name].astype(np.float32).astype(np.float64) for name in fine}
+    if all(np.array_equal(rounded[name], feeds[name], equal_nan=True) for name in fine):
+        return None
+    specs = module.contract.inputs
+    given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in specs}
+    computed = Evaluator(converted.program).run(served(converted, given)).outputs
+    error = outputs_error(computed, expected)
+    coarse = _original_of(module, {**feeds, **rounded})
+    after = outputs_error(computed, coarse)
+    if not after <= error * EXPLAINS:
+        return None
+    *others, last = map(repr, fine)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return Finding(
+        "N408",
+        f"Core ML has no float64, and passes {listed} in float32, which keeps 24 of 53 bits: the"
+        f" outputs are off by {error:.2g} now, and by {after:.2g} from the original's, if its"
+        " inputs are rounded so",
+        Place(tensor=fine[0], case=case),
+        {
+            "kind": "input",
+            "proven": True,
+            "owner": "runtime",
+            "error": _figure(error),
+            "after": _figure(after),
+        },
+        _from_the_first(module, feeds, expected, fine, error),
+    )
+
+
+def _from_the_first(
+    module: ContractModule,
+    feeds: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    fine: Sequence[str],
+    error: float,
+) -> Remedy:
+    """Return what to do about numbers that float32 cannot tell apart, such as times: count from the
+    first of each row, if the original only looks at differences.
+    """
+    listed = ", ".join(fine)
+    counted = dict(feeds)
+    for name in fine:
+        array = feeds[name]
+        start = array[..., :1] if array.ndim else array
+        counted[name] = (array - start).astype(np.float32).astype(np.float64)
+    off = outputs_error(_original_of(module, counted), expected)
+    if not off <= error * EXPLAINS:
+        return Remedy(
+            f"Do in the caller what {listed} needs float64 for, such as a difference, and pass its"
+            " result. That was not tried; subtracting the first number of each row was, and changes"
+            " what the original computes."
+        )
+    return Remedy(
+        f"Subtract from {listed} the first number of each row before the call: tried on the"
+        f" original with the result in float32, whose outputs are then off by {off:.2g}.",
+        proven=True,
+    )
+
+
+def _original_of(module: ContractModule, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    contract = module.contract
+    with torch.no_grad():
+        found = module(*(to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs))
+    return to_arrays([spec.name for spec in contract.outputs], found)
 
 
 def explain_float32(

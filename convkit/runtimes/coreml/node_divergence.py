@@ -28,7 +28,7 @@ Tensors = Mapping[str, np.ndarray]
 _SAME = 1e-5
 # With the original's values at the differing places, at most this fraction of the outputs' error
 # may remain.
-_EXPLAINS = 0.1
+EXPLAINS = 0.1
 _INT32 = np.iinfo(np.int32)
 
 
@@ -75,7 +75,7 @@ class ProgramDivergence:
     @property
     def is_proven(self) -> bool:
         """Return True if the original's values at the places make the outputs correct."""
-        return bool(self.partings) and self.after <= max(self.error * _EXPLAINS, _SAME)
+        return bool(self.partings) and self.after <= max(self.error * EXPLAINS, _SAME)
 
 
 def find_divergence(
@@ -99,7 +99,7 @@ def find_divergence(
     traced = {name: each.numpy() for name, each in zip(expected, outputs, strict=True)}
     given = served(converted, feeds)
     evaluator = Evaluator(converted.program, converted.modules)
-    error = _outputs_error(evaluator.run(given).outputs, expected)
+    error = outputs_error(evaluator.run(given).outputs, expected)
     comparison = _Comparison(recorder.values, converted.source.origins)
     evaluator.run(given, watcher=comparison)
     after = _error_with_originals(evaluator, given, comparison, expected)
@@ -109,10 +109,10 @@ def find_divergence(
         # A tensor that is not its node's result would be wrong, and what reads it as well.
         if 0 < len(named.partings) <= len(comparison.partings):
             error_with = _error_with_originals(evaluator, given, named, expected)
-            if error_with <= max(error * _EXPLAINS, _SAME):
+            if error_with <= max(error * EXPLAINS, _SAME):
                 comparison, after = named, error_with
     return ProgramDivergence(
-        _outputs_error(traced, expected),
+        outputs_error(traced, expected),
         error,
         after,
         tuple(comparison.partings),
@@ -131,7 +131,7 @@ def _error_with_originals(
     """Return the error of the outputs with the original's values at all places."""
     wrong = {each.tensor for each in comparison.partings}
     put = _Put({name: values for name, values in comparison.originals.items() if name in wrong})
-    return _outputs_error(evaluator.run(given, watcher=put).outputs, expected)
+    return outputs_error(evaluator.run(given, watcher=put).outputs, expected)
 
 
 def _beyond(
@@ -262,7 +262,7 @@ class _Put(Watcher):
         return stored if original is None else original.to(stored.dtype)
 
 
-def _outputs_error(found: Tensors, expected: Tensors) -> float:
+def outputs_error(found: Tensors, expected: Tensors) -> float:
     """Return the largest error of the outputs; infinite for a missing or misshapen one."""
     errors = [
         _apart(torch.from_numpy(found[name]), torch.from_numpy(np.array(values)))[0]

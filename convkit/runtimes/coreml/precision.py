@@ -12,6 +12,7 @@ from convkit.runtimes.coreml.conversion.program_precision import decide
 from convkit.runtimes.coreml.float32_parity import (
     explain_float32,
     first_divergent_in_float32,
+    too_fine_an_input,
     too_large_an_input,
 )
 from convkit.runtimes.coreml.packages.options import ProgramOptions
@@ -58,7 +59,10 @@ def run(
         off = first_divergent_in_float32(converted, cases, request.limits)
         if off is not None:
             case = cases[off]
-            _, why = explain_float32(converted, request.contract, off, case.feeds, case.expected)
+            compared = off, case.feeds, case.expected
+            if (fine := too_fine_an_input(converted, prepared.module, *compared)) is not None:
+                return PrecisionResult(precision=precision), [*findings, fine]
+            _, why = explain_float32(converted, request.contract, *compared)
             return PrecisionResult(precision=precision), [*findings, *why]
         given = Path(request.reference), request.contract, low_type_of(precision)
         cases = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}

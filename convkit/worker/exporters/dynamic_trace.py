@@ -9,6 +9,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -16,6 +17,8 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.exporters.data_guards import data_guard
+from convkit.worker.exporters.decompositions import gradients
+from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.decompositions.masked_packing import masked_packing, stops_at_packing
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
@@ -88,6 +91,8 @@ def trace(
                     SETTLED[module] = sides
                     return program
             raise UnexportableError([guard]) from error
+        with contextlib.suppress(Exception), every_line(root):
+            return _exported(module, inputs, contract, below_gradients=True)
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
         ) from error
@@ -149,9 +154,13 @@ def _exported(
     contract: Contract,
     *,
     deferred: bool = False,
+    below_gradients: bool = False,
 ) -> torch.export.ExportedProgram:
-    """Export; `deferred`: conditions on sizes become assertions."""
+    """Export; `deferred`: conditions on sizes become assertions; `below_gradients`: what computes
+    gradients in `forward` is recorded as the operations that compute them.
+    """
     more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
+    export = _below_gradients if below_gradients else torch.export.export
     with (
         warnings.catch_warnings(),
         torch.no_grad(),
@@ -163,11 +172,25 @@ def _exported(
         shared_axes(module, contract),
     ):
         warnings.simplefilter("ignore")  # torch's own deprecations
-        program = torch.export.export(
+        program = export(
             module, tuple(inputs), dynamic_shapes=dynamic_shapes(contract), strict=False, **more
         )
     settle_paths(program, module)
     return plain_arithmetic(program)
+
+
+def _below_gradients(*args: Any, **more: Any) -> torch.export.ExportedProgram:  # noqa: ANN401 - torch's
+    """Export as torch.export does, but record what autograd calls, not what is called above it:
+    torch.export lets nobody choose.
+    """
+    from torch.export._trace import _export
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    # The gradients of fused attention have no other form; those of its products and softmax do.
+    with sdpa_kernel(SDPBackend.MATH):
+        program: torch.export.ExportedProgram = _export(*args, **more, pre_dispatch=False)
+    norms = gradients.of_statistics(program)
+    return run_decompositions(program, norms) if norms else program
 
 
 def _matches(

@@ -15,6 +15,7 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.spelling import nearest_name
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.fused_preprocessing import prepared
+from convkit.worker.original.inner_gradients import recording
 from convkit.worker.original.input_structure import CACHED, CACHES, Arguments
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.loading.mapped_weights import dropping_pages, exceed_budget
@@ -56,7 +57,7 @@ class ContractModule(torch.nn.Module):
                 )
             given = prepared(tensors, contract.inputs)
             with dropping_pages(needed=is_large):
-                found = self.model(**self.arguments.build(given))
+                found = recording(self.model, lambda: self.model(**self.arguments.build(given)))
             return select_outputs(found, contract.outputs)
 
         self.forward = with_parameters(forward, contract)

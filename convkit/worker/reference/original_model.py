@@ -261,7 +261,7 @@ class TorchOriginal:
             if spec.name in dtypes:
                 tensors[place] = tensors[place].to(torch_dtype(dtypes[spec.name]))
         try:
-            with torch.inference_mode():
+            with torch.no_grad():
                 outputs = self._module(*tensors)
         except (MemoryError, StageFailedError):
             raise

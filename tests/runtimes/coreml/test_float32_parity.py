@@ -1,5 +1,6 @@
 """A program that differs in float32: the place is found and proven."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from convkit.runtimes.coreml.conversion.module_conversion import Converted
 from convkit.runtimes.coreml.float32_parity import (
     explain_float32,
     first_divergent_in_float32,
+    too_fine_an_input,
     too_large_an_input,
 )
 from convkit.worker.cases.compared_cases import JudgedCase
@@ -148,3 +150,35 @@ def test_an_input_that_int32_cannot_hold_is_named() -> None:
     assert found is not None
     assert (found.code, found.place.tensor) == ("T108", "x")
     assert "2147483648" in found.message
+
+
+class Since(nn.Module):
+    """Seconds since the first of some times, or since the zero of the clock."""
+
+    def __init__(self, wave: Callable[[torch.Tensor], torch.Tensor], *, first: bool) -> None:
+        super().__init__()
+        self.wave, self.first = wave, first
+
+    def forward(self, time: torch.Tensor) -> torch.Tensor:
+        start = time[:, :1] if self.first else 1.7e9
+        return self.wave(((time - start) / 60).float())
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_times_that_float32_cannot_tell_apart_are_named(*, first: bool) -> None:
+    times = 1.7e9 + torch.arange(12.0, dtype=torch.float64).reshape(2, 6) * 7
+    module = behind_contract(Since(torch.sin, first=first), {"time": times}, ["y"])
+    program = converted(module, {"time": times})
+    expected = {"y": module(times)[0].numpy()}
+    found = too_fine_an_input(program, module, "typical", {"time": times.numpy()}, expected)
+    assert found is not None
+    assert (found.code, found.place.tensor) == ("N408", "time")
+    assert found.remedy is not None
+    assert found.remedy.proven == first
+    # Nothing is said of an error that is somewhere else, nor of times that float32 holds.
+    given = {"time": times.numpy()}
+    other = behind_contract(Since(torch.cos, first=first), {"time": times}, ["y"])
+    right = {"y": other(times)[0].numpy()}
+    assert too_fine_an_input(program, other, "typical", given, right) is None
+    whole = {"time": np.round(times.numpy() / 128) * 128}
+    assert too_fine_an_input(program, module, "typical", whole, expected) is None

@@ -15,6 +15,7 @@ from convkit.worker.exporters.decompositions import (
     bags,
     counted_values,
     elementary,
+    gradients,
     integer_division,
     losses,
     order_statistics,
@@ -340,6 +341,9 @@ def decompositions() -> dict[Any, _Row]:
     }
     return {
         **_of_matrices(),
+        **{each: _Row(how) for each, how in gradients.of_torch().items()},
+        aten.convolution_backward.default: _Row(gradients.convolution, gradients.is_by_input),
+        aten.avg_pool2d_backward.default: _Row(gradients.mean, gradients.has_equal_parts),
         **{each: _Row(how) for each, how in (statistics | special).items()},
         **{each: _Row(special_functions.of_floats(how)) for each, how in of_floats.items()},
         **{each: _Row(bags.embedding_bag) for each in bagging},

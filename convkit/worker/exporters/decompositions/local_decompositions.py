@@ -123,6 +123,8 @@ def _locally(
 
     composite, others = _split_decomp_table_to_cia_and_python_decomp(dict(table))
     kept = {each for each, how in composite.items() if how is _special_op_to_preserve_cia}
+    # A composite with a kernel of its own, such as silu_backward, is not looked for among these.
+    others |= {each: how for each, how in composite.items() if each not in kept}
     try:
         _check(program)
         with contextlib.ExitStack() as overridden, torch.no_grad():

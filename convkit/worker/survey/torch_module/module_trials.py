@@ -12,6 +12,7 @@ from convkit.protocol.contract import DType, TensorSpec
 from convkit.protocol.messages import Sample
 from convkit.protocol.numpy_dtypes import dtype_name
 from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.original.inner_gradients import recording
 from convkit.worker.original.input_structure import Arguments
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
@@ -133,8 +134,9 @@ class ModuleTrials(Trials):
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
         with torch.no_grad():
-            returned: object = self._module(**self.arguments(tensors_of(feeds)))
-        return returned
+            return recording(
+                self._module, lambda: self._module(**self.arguments(tensors_of(feeds)))
+            )
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> SizeTrial:
         started = self._clock()
