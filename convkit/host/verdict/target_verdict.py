@@ -1,8 +1,6 @@
 """Judges one target under one runtime release."""
 
 import dataclasses
-import math
-import sys
 from collections.abc import Mapping, Sequence
 
 from convkit.host.findings.catalog import causes_first
@@ -164,18 +162,12 @@ def _findings(
     return with_all_skips([*limits, *folded(ordered, limits), *usual], recipe)
 
 
-def _step(target: Target, measured: VerifyResult) -> float:
-    """Return how far apart the numbers of a target's type are at the size of its smallest output;
-    zero for float32.
+def _step(target: Target) -> float:
+    """Return how far apart the numbers of a target's type are, in parts of an output's size; zero
+    for float32.
     """
-    if (low := low_type(target)) is None:
-        return 0.0
-    sizes: dict[str, float] = {}
-    for metrics in (each for case in measured.cases for each in case.outputs):
-        if math.isfinite(metrics.reference_rms):
-            known = sizes.get(metrics.output, 0.0)
-            sizes[metrics.output] = max(known, metrics.reference_rms)
-    return 2 * RESOLUTION[low] * min(sizes.values(), default=0.0) or sys.float_info.min
+    low = low_type(target)
+    return 0.0 if low is None else 2 * RESOLUTION[low]
 
 
 def _ladder_findings(
@@ -194,7 +186,7 @@ def _ladder_findings(
             measured.probes,
             _strictest(recipe, target, override),
             [tensor.name for tensor in recipe.inputs],
-            step=_step(target, measured),
+            step=_step(target),
         ),
         *padding_findings(recipe, cases),
         *fixed_axis_findings(cases, recipe, example_sizes, stage_findings),

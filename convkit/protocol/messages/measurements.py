@@ -184,6 +184,9 @@ class ProbeMetrics:
     matches_probe: float | None
     base_error: float | None
     change: ProbeChange | None = None  # None in records of older releases
+    # The most that the probe moves one of the original's outputs, in parts of that output's RMS on
+    # the base case. None in records of older releases.
+    moved_share: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

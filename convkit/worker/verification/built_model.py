@@ -1,6 +1,7 @@
 """Runs one built model on the reference's cases."""
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ from convkit.worker.job_context import Context
 from convkit.worker.metrics.case_agreement import compare_cases
 from convkit.worker.metrics.lost_information import Spread, measure_spread
 from convkit.worker.metrics.open_order import OpenOrder, open_orders
-from convkit.worker.metrics.row_sets import compare_outputs, largest_output_difference
+from convkit.worker.metrics.row_sets import align_rows, compare_outputs, largest_output_difference
 from convkit.worker.metrics.score_steps import Steps, find_steps
 from convkit.worker.metrics.tensor_metrics import compare, largest_difference
 from convkit.worker.pre_and_postprocessing.result_metrics import result_metrics
@@ -188,6 +189,7 @@ class BuiltModel:
                     matches_probe=self._difference(expected, found_base),
                     base_error=base_errors[probe.base],
                     change=probe.change,
+                    moved_share=self._share(expected_base, expected),
                 )
             )
         return measured
@@ -237,6 +239,18 @@ class BuiltModel:
         if reference is None or candidate is None:
             return None
         return largest_output_difference(self._contract, reference, candidate)
+
+    def _share(self, base: Feeds, moved: Feeds | None) -> float | None:
+        if moved is None:
+            return None
+        before, after = align_rows(self._contract, base, moved)
+        shares = (
+            largest_difference({name: values}, {name: after[name]}) / size
+            for name, values in before.items()
+            if values.dtype.kind in "biuf"
+            and (size := float(np.linalg.norm(values.ravel())) / math.sqrt(max(values.size, 1))) > 0
+        )
+        return max(shares, default=math.inf)
 
     def _unchanged(self, case: CaseRecord, base: Feeds, other: Feeds) -> tuple[TensorMetrics, ...]:
         assert case.base is not None

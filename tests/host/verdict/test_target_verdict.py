@@ -329,12 +329,34 @@ def test_an_effect_that_a_low_precision_rounds_away_is_no_dead_input(
     precision: str, tolerance: dict[str, float], moved: float, found: list[str]
 ) -> None:
     targets = {"ort": {"runtime": "onnxruntime", "precision": precision}}
-    dead = probe("perturbed", "types", moved_candidate=0.0, moved_reference=moved, base_error=1e-6)
+    dead = dataclasses.replace(
+        probe("perturbed", "types", moved_candidate=0.0, moved_reference=moved, base_error=1e-6),
+        moved_share=moved,
+    )
     measured = dataclasses.replace(GOOD, reference_rms=1.0, nrmse=1e-6)
     result = verdict(
         dict.fromkeys(SIZES, (measured,)),
         probes=(dead,),
         recipe=recipe(targets=targets, verify={"tolerance": tolerance}),
+    )
+    assert [code for code in codes(result) if code == "C108"] == found
+
+
+@pytest.mark.parametrize(("share", "found"), [(7e-5, []), (0.1, ["C108"]), (None, ["C108"])])
+def test_an_effect_counts_in_parts_of_the_output_that_it_moves(
+    share: float | None, found: list[str]
+) -> None:
+    """Beside a pressure in pascals stands a share of one, whose steps say nothing of the first."""
+    targets = {"ort": {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}}
+    dead = dataclasses.replace(
+        probe("perturbed", "types", moved_candidate=0.0, moved_reference=940.0, base_error=1e-6),
+        moved_share=share,
+    )
+    measured = dataclasses.replace(GOOD, reference_rms=0.3, nrmse=1e-6)
+    result = verdict(
+        dict.fromkeys(SIZES, (measured,)),
+        probes=(dead,),
+        recipe=recipe(targets=targets, verify={"tolerance": {"nrmse": 0.2}}),
     )
     assert [code for code in codes(result) if code == "C108"] == found
 

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def test_the_same_model_matches_everywhere(original):
     for measured in result.probes:
         assert measured.base_error == 0.0
         assert measured.moved_reference == measured.moved_candidate > 0.0
+        assert measured.moved_share is not None
+        assert 0.0 < measured.moved_share < math.inf
         assert measured.matches_base == measured.matches_probe == measured.moved_reference
 
 

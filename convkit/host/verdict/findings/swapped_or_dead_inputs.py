@@ -22,8 +22,8 @@ def probe_findings(
     probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str], *, step: float
 ) -> list[Finding]:
     """Return the contract findings that follow from probes. `order` is the recipe's input order;
-    `step`, how far apart the numbers of the type are in which the target computes, at the size of
-    the outputs: it rounds smaller effects away. Zero for float32.
+    `step`, how far apart the numbers of the type are in which the target computes, in parts of an
+    output's size: it rounds smaller effects away. Zero for float32.
 
     Merged inputs explain why one of them is dead, so the dead one is not reported twice.
     """
@@ -52,7 +52,11 @@ def probe_findings(
     moving = [
         probe
         for probe in probes
-        if step == 0 or _beyond(probe, max(step, _limit(probe, tolerance)))
+        if step == 0
+        or (
+            _beyond(probe, _limit(probe, tolerance))
+            and (probe.moved_share is None or not probe.moved_share <= step)
+        )
     ]
     return [*findings, *_dead_inputs(moving, explained)]
 
