@@ -21,6 +21,7 @@ from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec,
 from convkit.protocol.errors import UsageError
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import MOST_EXAMPLE_BYTES, Rounding, Sample, SurveyResult
+from convkit.protocol.metrics.metric_registry import DEFAULTS
 
 # Of an output's largest magnitude, as the default limit is of values around 1.
 _ERROR_SHARE = 1e-4
@@ -211,6 +212,8 @@ def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
         usual = max(share, _STEPS * step) * max(largest, 1.0)
         rounding = _rounding_limit(survey, spec.name, largest)
         limits: dict[str, Json] = {"max_abs": _one_digit(max(usual, rounding))}
+        if spec.dtype == "float32" and not (step or survey.quantized):
+            limits["ulps"] = int(DEFAULTS["ulps"])  # beyond what was measured, values may be larger
         single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
         faint = survey.faintest.get(spec.name, largest) < usual <= _FAINT_SHARE * largest
         telling = not single and not faint and largest >= _NEAR_ZERO

@@ -29,6 +29,7 @@ _NEAR = ((-97, 61), (53, -89))
 # The most that graph and original may differ in float64, in parts of float32's own rounding. An
 # exporter rounds what it folds: a batch norm in a convolution's weights takes 0.2 of it.
 _AGREES = 0.5
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,10 +138,16 @@ def _moved_weights(module: torch.nn.Module, steps: tuple[int, int] | None) -> It
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> _Distance:
-    """Return the largest difference; infinity for different shapes or non-finite elements."""
-    if one.shape != other.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
+    """Return the largest difference; infinity for different shapes or non-finite elements, except
+    where the second is infinite because float32 ends before the first.
+    """
+    if one.shape != other.shape:
         return _Distance(math.inf, math.inf)
     other = other.astype(np.float64)
+    is_beyond = np.isinf(other) & (np.abs(one) > _LARGEST) & (np.sign(one) == np.sign(other))
+    one, other = np.where(is_beyond, 0.0, one), np.where(is_beyond, 0.0, other)
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return _Distance(math.inf, math.inf)
     return _Distance(float(np.abs(one - other).max(initial=0.0)), largest_in_units(one, other))
 
 

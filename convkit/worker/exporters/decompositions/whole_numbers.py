@@ -56,10 +56,26 @@ def angle(x: torch.Tensor) -> torch.Tensor:
     return (x.to(torch.int64) < 0).to(torch.get_default_dtype()) * math.pi
 
 
+def _as_floats(name: str) -> _Function:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        operator = getattr(torch.ops.aten, name).default
+        computed: torch.Tensor = operator(x.to(torch.get_default_dtype()))
+        return computed
+
+    return function
+
+
+# What torch computes in its default type of floats.
+_OF_FLOATS = (
+    *("sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
+    *("atanh", "sigmoid", "erf", "erfc"),
+)
 # By torch's name.
 OF_WHOLE_NUMBERS: dict[str, _Function] = {
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), rounded),
     **dict.fromkeys(("isnan", "isinf", "isposinf", "isneginf"), never),
     "isfinite": always,
     "angle": angle,
+    **{name: _as_floats(name) for name in _OF_FLOATS},
 }
