@@ -73,10 +73,8 @@ class ResolutionLimits:
         found = tolerance_of(self.recipe, self.target, metrics.output, self.override)
         if found.place == FROM_PRECISION and not is_calibrated_for(self.target, case):
             return {}
-        limits = limits_for(self.recipe, self.target, metrics.output, self.override)
+        limits = self.of_output(metrics.output)
         if follows_from_type(self.recipe, self.target, metrics.output, self.override):
-            fractions = {spec.name for spec in self.recipe.outputs if not is_whole(spec.dtype)}
-            limits = fitted(limits, self.target, metrics.output, self.rounded, fractions)
             limits = with_chance(limits, metrics)
         usual = self.usual.get(metrics.output, 0.0)
         limits = dict(for_small(limits, metrics.elements, metrics.reference_rms, usual))
@@ -94,6 +92,16 @@ class ResolutionLimits:
             "ulps": max(_TIMES * distance, limits.get("ulps", 0.0)),
         }
         return {"nrmse": _OF_PLAIN_ROWS} if is_plain and problems(metrics, by_units) else by_units
+
+    def of_output(self, output: str) -> dict[str, float]:
+        """Return the limits on an output in all cases: its own, or what its type makes of the
+        original.
+        """
+        limits = limits_for(self.recipe, self.target, output, self.override)
+        if not follows_from_type(self.recipe, self.target, output, self.override):
+            return limits
+        fractions = {spec.name for spec in self.recipe.outputs if not is_whole(spec.dtype)}
+        return fitted(limits, self.target, output, self.rounded, fractions)
 
 
 def explains(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> bool:

@@ -96,7 +96,7 @@ def judge(
         reference,
         measured,
         cases,
-        override=override,
+        allowed=limits,
         stage_findings=stage_findings,
         reference_findings=reference_findings,
         example_sizes=example_sizes or {},
@@ -127,12 +127,13 @@ def _findings(
     measured: VerifyResult,
     cases: Sequence[CaseVerdict],
     *,
-    override: Tolerance | None,
+    allowed: ResolutionLimits,
     stage_findings: Sequence[Finding],
     reference_findings: Sequence[Finding],
     example_sizes: Mapping[str, int],
 ) -> list[Finding]:
     """Return every check's findings, causes before symptoms."""
+    override = allowed.override
     unreachable_limit = (
         out_of_reach(recipe, target, override, largest_values(measured.cases)) is not None
     )
@@ -141,7 +142,7 @@ def _findings(
     findings = [
         *relevant_findings(own, cases, reference_findings),
         *_ladder_findings(
-            recipe, target, reference, measured, cases, override, example_sizes, stage_findings
+            recipe, target, reference, measured, cases, allowed, example_sizes, stage_findings
         ),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
@@ -176,7 +177,7 @@ def _ladder_findings(
     reference: ReferenceResult,
     measured: VerifyResult,
     cases: Sequence[CaseVerdict],
-    override: Tolerance | None,
+    allowed: ResolutionLimits,
     example_sizes: Mapping[str, int],
     stage_findings: Sequence[Finding],
 ) -> list[Finding]:
@@ -184,17 +185,17 @@ def _ladder_findings(
     return [
         *probe_findings(
             measured.probes,
-            _strictest(recipe, target, override),
+            _strictest(recipe, target, allowed.override),
             [tensor.name for tensor in recipe.inputs],
             step=_step(target),
         ),
         *padding_findings(recipe, cases),
         *fixed_axis_findings(cases, recipe, example_sizes, stage_findings),
         *weaken_batch_findings(
-            invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
+            invariance_findings(measured, allowed.of_output), reference.layout.rows, cases
         ),
         *_case_findings(
-            cases, search_remedy(recipe, target, override, largest_values(measured.cases))
+            cases, search_remedy(recipe, target, allowed.override, largest_values(measured.cases))
         ),
     ]
 

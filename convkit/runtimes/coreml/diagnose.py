@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.json_codec import decode
 from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
@@ -30,7 +31,7 @@ from convkit.runtimes.coreml.float32_parity import (
 )
 from convkit.runtimes.coreml.node_divergence import ProgramDivergence, served
 from convkit.runtimes.coreml.packages.options import ProgramOptions
-from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cases.case_files import read_cases, read_tensors
 from convkit.worker.cases.compared_cases import single_case
 from convkit.worker.cause.explanations.frozen_values import kept_values
 from convkit.worker.cause.explanations.python_branches import other_side, other_size_side
@@ -66,7 +67,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     context.progress("looking for the first difference", done=0.7)
     reference = Path(request.reference)
     feeds = read_tensors(reference, request.case, "inputs", contract.inputs)
-    if (refused := too_large_an_input(converted, feeds, request.case)) is not None:
+    if (refused := _refused(converted, reference, contract)) is not None:
         return DiagnoseResult(None, None, 1), [_owned(refused)]
     if request.limits:  # a lower precision: it is to blame if float32 is right
         cases = {request.case: single_case(reference, contract, request.case, None)}
@@ -94,6 +95,21 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
     return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
+
+
+def _refused(converted: Converted, reference: Path, contract: Contract) -> Finding | None:
+    """Return T108 for the first case with numbers that the program's inputs cannot hold: which of
+    the others is explained says nothing of it.
+    """
+    if not any(spec.dtype in ("int64", "uint64", "uint32") for spec in contract.inputs):
+        return None
+    for case in read_cases(reference).cases:
+        if case.kind != "ladder" or not case.runnable:
+            continue
+        feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
+        if (refused := too_large_an_input(converted, feeds, case.name)) is not None:
+            return refused
+    return None
 
 
 def _rounded(

@@ -4,10 +4,8 @@ padding, one run from the next.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
-from convkit.host.recipe.keys.tolerances import limits_for
 from convkit.host.record.run_record import CaseVerdict
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import (
@@ -38,9 +36,10 @@ _CODES: dict[InvarianceCheck, str] = {
 
 
 def invariance_findings(
-    recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
+    measured: VerifyResult, limits_of: Callable[[str], Mapping[str, float]]
 ) -> list[Finding]:
     """Return N301, N302 and N303 if the built model is less invariant than the original.
+    `limits_of` are those of an output.
 
     In two cases with the same expected result, a model within its tolerance of the original cannot
     differ from itself by more than the original does plus twice the tolerance (the triangle
@@ -58,7 +57,7 @@ def invariance_findings(
             original = originals.get(candidate.output)
             if original is None or code in findings:
                 continue
-            limits = limits_for(recipe, target, candidate.output, override)
+            limits = limits_of(candidate.output)
             if check.check == "determinism":
                 finding = _determinism(check, original, candidate, limits)
             elif "by_scores" in limits and _follow_scores(measured, candidate.output):

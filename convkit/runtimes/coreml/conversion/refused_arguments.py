@@ -10,7 +10,13 @@ import torch
 from torch.fx import Node
 
 from convkit.runtimes.coreml.conversion.high_ranks import MOST_DIMENSIONS
-from convkit.worker.exporters.decompositions import plain_calls, pooling, resampling, windows
+from convkit.worker.exporters.decompositions import (
+    plain_calls,
+    pooling,
+    resampling,
+    whole_numbers,
+    windows,
+)
 
 _VOLUME = 3
 # Core ML pads so many axes, the last ones, with values that are there.
@@ -52,6 +58,10 @@ def argument_decompositions() -> dict[Any, Callable[..., object]]:
         aten.new_ones.default: partial(_filled_as, 1),
         aten.clamp.Tensor: _clamped,
         aten.gather.default: plain_calls.from_leading_rows,
+        **{
+            getattr(aten, name).default: whole_numbers.as_floats(name)
+            for name in whole_numbers.OF_FLOATS
+        },
     }
 
 
@@ -105,6 +115,10 @@ def _has_divisor(node: Node) -> bool:
     is_ceil, includes_padding, divisor = more
     is_volume = len(_listed(kernel)) >= _VOLUME
     return divisor is not None or bool(is_volume and is_ceil and includes_padding is not False)
+
+
+def _is_of_whole_numbers(node: Node) -> bool:
+    return whole_numbers.is_whole(node.args[0].meta["val"])
 
 
 def _has_open_sizes(node: Node) -> bool:
@@ -252,6 +266,7 @@ _QUESTIONS: dict[str, Callable[[Node], bool]] = {
     **dict.fromkeys(
         (f"aten.{name}.default" for name in ("zeros", "ones", "new_zeros", "new_ones")), _is_whole
     ),
+    **{f"aten.{name}.default": _is_of_whole_numbers for name in whole_numbers.OF_FLOATS},
     # Known to coremltools, which takes no tensors for bounds.
     "aten.clamp.Tensor": lambda _: True,
     "aten.native_layer_norm.default": _has_computed_scale,

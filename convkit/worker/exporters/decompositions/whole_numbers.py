@@ -56,17 +56,19 @@ def angle(x: torch.Tensor) -> torch.Tensor:
     return (x.to(torch.int64) < 0).to(torch.get_default_dtype()) * math.pi
 
 
-def _as_floats(name: str) -> _Function:
+def as_floats(name: str) -> _Function:
+    """Return the operator of this name, of whole numbers as floats, as torch computes it."""
+
     def function(x: torch.Tensor) -> torch.Tensor:
-        operator = getattr(torch.ops.aten, name).default
-        computed: torch.Tensor = operator(x.to(torch.get_default_dtype()))
+        numbers = x.to(torch.get_default_dtype())
+        computed: torch.Tensor = getattr(torch.ops.aten, name).default(numbers)
         return computed
 
-    return function
+    return of_whole_numbers(function)
 
 
-# What torch computes in its default type of floats.
-_OF_FLOATS = (
+# What torch computes of whole numbers as floats, with one argument.
+OF_FLOATS = (
     *("sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
     *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
     *("atanh", "sigmoid", "erf", "erfc"),
@@ -77,5 +79,4 @@ OF_WHOLE_NUMBERS: dict[str, _Function] = {
     **dict.fromkeys(("isnan", "isinf", "isposinf", "isneginf"), never),
     "isfinite": always,
     "angle": angle,
-    **{name: _as_floats(name) for name in _OF_FLOATS},
 }

@@ -3,13 +3,13 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from convkit.protocol.contract import Contract, Dimension
+from convkit.protocol.contract import Contract, Dimension, TensorSpec
 from convkit.protocol.messages import EXAMPLE_FILE, Sample
 from convkit.worker.cases.example_case import write_example
 from convkit.worker.cases.values.sampled_values import Draw
@@ -21,7 +21,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     ranges_of_columns,
     values_matter,
 )
-from convkit.worker.survey.sizes.first_working_sizes import MASKS, Start, inverted_masks
+from convkit.worker.survey.sizes.first_working_sizes import MASKS, Start, inverted_masks, is_mask
 from convkit.worker.survey.sizes.size_trials import has_nan
 from convkit.worker.survey.sizes.stacked_sizes import with_stacks
 from convkit.worker.survey.torch_module.argument_roles import Role
@@ -62,31 +62,76 @@ def example_run(
         for name, role in roles.items()
         if role.name == "offsets" and role.ids in shapes
     }
-    drawings = itertools.chain(
-        _samples_like(ordered, loaded), _from_example(ordered, loaded, arrays, folder)
-    )
     own = {name: tuple(value.shape) for name, value in ordered.items()}
     returned = trials.values(arrays)
     is_defined = returned is not None and not has_nan(returned)
     undefined: Start | None = None
-    for number, drawn in enumerate(drawings):
+    for is_inverted, number, drawn in _drawings(ordered, loaded, arrays, folder):
         like = {**drawn, **offsets}
         samples = with_counts(Start(inputs, sizes, like), roles).samples
-        for each in dict.fromkeys((inputs, inverted_masks(inputs, samples))):
-            trial = trials.run(each, samples, sizes)
-            others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
-            if trial.worked and all(other.shapes == trial.shapes for other in others):
-                notes = _notes_of_columns(ordered, samples) + _notes_of_files(samples, reason)
-                start = Start(each, sizes, samples, notes=notes)
-                if not is_defined or not _gives_nan(start, trials):
-                    return with_open_side(with_stacks(start, own, trials), trials)
-                undefined = undefined or start
-            reason = reason or trial.reason or "it returns NaN"
+        marked = _marked_as(ordered, inputs, samples)
+        each = inverted_masks(marked, samples) if is_inverted else marked
+        if is_inverted and each == marked:
+            continue
+        trial = trials.run(each, samples, sizes)
+        others = [trials.run(each, samples, sizes, draw) for draw in _OTHERS if number]
+        if trial.worked and all(other.shapes == trial.shapes for other in others):
+            notes = _notes_of_columns(ordered, samples) + _notes_of_files(samples, reason)
+            start = Start(each, sizes, samples, notes=notes)
+            is_nan = is_defined and _gives_nan(start, trials)
+            if not is_nan and not (is_inverted and _is_blind(start, trials)):
+                return with_open_side(with_stacks(start, own, trials), trials)
+            undefined = undefined or start
+        reason = reason or trial.reason or "it returns NaN"
     if undefined is not None:
         return with_open_side(with_stacks(undefined, own, trials), trials)
     runs = returned is not None
     raise StageFailedError(
         values_matter(reason) if runs else f"--example: the model does not run with it: {reason}"
+    )
+
+
+def _drawings(
+    example: Mapping[str, torch.Tensor],
+    loaded: LoadedModel,
+    arrays: Mapping[str, np.ndarray],
+    folder: Path | None,
+) -> Iterator[tuple[bool, int, dict[str, Sample]]]:
+    """Yield how values are drawn, each with its number, and whether masks mean the opposite of what
+    the example's look like: that is tried after all else.
+    """
+    for is_inverted in (False, True):
+        drawn = itertools.chain(
+            _samples_like(example, loaded), _from_example(example, loaded, arrays, folder)
+        )
+        for number, each in enumerate(drawn):
+            yield is_inverted, number, each
+
+
+def _marked_as(
+    example: Mapping[str, torch.Tensor], inputs: Sequence[TensorSpec], samples: Mapping[str, Sample]
+) -> tuple[TensorSpec, ...]:
+    """Return the inputs, of which masks hide by the value that an example's have less of."""
+    return tuple(
+        dataclasses.replace(
+            spec, padding=int(float((example[spec.name] != 0).double().mean()) < 0.5)
+        )
+        if is_mask(spec, samples)
+        else spec
+        for spec in inputs
+    )
+
+
+def _is_blind(start: Start, trials: ModuleTrials) -> bool:
+    """Say whether other values change nothing: masks that hide everything would do that."""
+    one, two = (
+        trials.values(trials.drawn(start.inputs, start.samples, start.sizes, Draw(draw)))
+        for draw in ("typical", "other")
+    )
+    return (
+        one is not None
+        and two is not None
+        and all(np.array_equal(values, two[name], equal_nan=True) for name, values in one.items())
     )
 
 
@@ -276,6 +321,8 @@ def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
         return _fractions_like(value)
     if value.dtype == torch.bool:
         return Sample("integers", (0.0, 2.0))
+    if value.numel() and int(value.min()) < 0:  # no rows of a table
+        return _within(value) or Sample("integers", (0.0, 2.0))
     if loaded.facts.vocabulary is not None and name.endswith("input_ids"):
         return Sample("token_ids")
     rows = [

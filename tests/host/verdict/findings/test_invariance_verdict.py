@@ -13,8 +13,15 @@ from convkit.host.verdict.findings.changed_results import (
     weaken_batch_findings,
     weaken_explained_nan,
 )
+from convkit.host.verdict.float32_resolution import ResolutionLimits
 from convkit.protocol.findings.finding import Finding, Place
-from convkit.protocol.messages import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
+from convkit.protocol.messages import (
+    CaseMetrics,
+    InvarianceMetrics,
+    RoundedOutput,
+    TensorMetrics,
+    VerifyResult,
+)
 
 
 def metrics(max_abs=0.0, *, cosine=1.0, nan=(0, 0), inf=0, magnitude=1.0):
@@ -44,11 +51,14 @@ def measured(check, original, candidate, accuracy):
     )
 
 
+def limits_of(recipe, target, override=None, rounded=()):
+    return ResolutionLimits(recipe, recipe.targets[target], override, {}, {}, rounded).of_output
+
+
 def findings(check, original, candidate, *, accuracy=1e-6, override=None, tolerance=None):
     chosen = recipe(verify={"tolerance": tolerance or {"max_abs": 1e-2}})
-    return invariance_findings(
-        chosen, chosen.targets["ort"], measured(check, original, candidate, accuracy), override
-    )
+    limits = limits_of(chosen, "ort", override)
+    return invariance_findings(measured(check, original, candidate, accuracy), limits)
 
 
 def codes(*arguments, **options):
@@ -164,7 +174,7 @@ def test_both_checks_of_padding_give_one_finding():
         for check in ("padding", "masked-values")
     )
     measured = VerifyResult("device", None, (), (), (), (), (), invariance=checks)
-    (finding,) = invariance_findings(chosen, chosen.targets["ort"], measured, None)
+    (finding,) = invariance_findings(measured, limits_of(chosen, "ort"))
     assert finding.evidence["check"] == "padding"
 
 
@@ -294,5 +304,22 @@ def test_labels_that_follow_scores_are_judged_by_these(scored, found):
         verify={},
     )
     result = measured("padding", same, moved, [off])
-    got = invariance_findings(chosen, chosen.targets["t"], result, None)
+    got = invariance_findings(result, limits_of(chosen, "t"))
     assert [(each.code, each.severity) for each in got] == found
+
+
+def test_labels_may_change_as_often_as_the_type_makes_them():
+    """One scale for all rows of a batch rounds each of them otherwise."""
+    chosen = recipe(
+        outputs=[{"name": "y", "dtype": "int64", "shape": ["batch"]}],
+        targets={"t": {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}},
+        verify={},
+    )
+    same = dataclasses.replace(metrics(), agreement=1.0)
+    moved = dataclasses.replace(metrics(1.0), agreement=0.998)
+    rounded = [RoundedOutput("int8", "largest", moved, activations=True)]
+    result = measured("batch", same, moved, [same])
+    assert not invariance_findings(result, limits_of(chosen, "t", rounded=rounded))
+    far = measured("batch", same, dataclasses.replace(moved, agreement=0.9), [same])
+    found = invariance_findings(far, limits_of(chosen, "t", rounded=rounded))
+    assert [each.code for each in found] == ["N302"]
