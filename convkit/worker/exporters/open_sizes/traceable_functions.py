@@ -14,6 +14,7 @@ from convkit.worker.exporters.decompositions.matrices.orthogonal_factors import 
 from convkit.worker.exporters.open_sizes.embedding_bags import embedding_bag
 from convkit.worker.exporters.open_sizes.inverse_spectrograms import istft
 from convkit.worker.exporters.open_sizes.tables_of_numbers import combinations, histogram, vander
+from convkit.worker.exporters.open_sizes.triangles import tril_indices, triu_indices
 
 _MATRIX = 2  # axes
 _MOST_PARTS = 16
@@ -307,6 +308,8 @@ _OWN: dict[Any, Callable[..., object]] = {
     torch.linalg.lstsq: lstsq,
     torch.nn.functional.max_pool1d: max_pool1d,
     torch.nn.functional.embedding_bag: embedding_bag,
+    torch.tril_indices: tril_indices,
+    torch.triu_indices: triu_indices,
     torch.split: split,
     torch.functional.split: split,
     torch.Tensor.split: split_method,

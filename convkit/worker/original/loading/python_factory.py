@@ -22,12 +22,14 @@ from convkit.worker.original.loading.unloaded_operators import (
     is_missing_operator,
 )
 from convkit.worker.original.loading.weight_seeding import seeded
+from convkit.worker.original.one_thread import one_thread
 from convkit.worker.process.native_readers import watched_readers
 from convkit.worker.process.user_modules import source_spec
 
 
 def load(source: Source) -> LoadedModel:
-    """Import the file, set the seed, and call the callable with the recipe's arguments.
+    """Import the file, set the seed, and call the callable with the recipe's arguments, in one
+    thread: what it computes, such as trained weights, is then the same in every stage.
 
     The file can import neighboring modules, and those of its project. With `model.dtype`, the
     module's weights are converted; without, or with `stored`, they stay as they were built.
@@ -59,7 +61,7 @@ def load(source: Source) -> LoadedModel:
 
 def _built(source: Source, file: Path) -> object:
     assert source.identifier is not None
-    with seeded(source.seed), watched_readers() as watch:
+    with seeded(source.seed), one_thread(), watched_readers() as watch:
         build = named_callable(file, source.identifier)
         watch()
         try:

@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from convkit.protocol.float_limits import SMALLEST_NORMAL
+from convkit.worker.original.one_thread import one_thread
 from convkit.worker.original.operation_places import PlacedOperations, leaves_memory, operator_name
 from convkit.worker.original.probing.denormal_place import DenormalPlace, changed
 from convkit.worker.process.denormal_mode import flushed_denormals, keep_denormals
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
 
 # A model whose operations compute more than this is not searched for the first that differs.
 _MOST_BYTES = 1 << 29
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Have torch compute in the calling thread only, whose mode the others need not share."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def denormal_place(

@@ -2,11 +2,7 @@
 draft says should not depend on that.
 """
 
-import contextlib
 import time
-from collections.abc import Iterator
-
-import torch
 
 # Times the seconds of work that may pass on the clock of a busy machine.
 _MOST_WAITING = 3.0
@@ -26,16 +22,3 @@ class WorkClock:
         self._seconds += max(worked - self._worked, (passed - self._passed) / _MOST_WAITING)
         self._worked, self._passed = worked, passed
         return self._seconds
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread inside the block: dozens of runs of a small model wait for their
-    threads more than they compute, by far so on a busy machine.
-    """
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(usual)

@@ -175,3 +175,23 @@ def test_steps_from_one_number_to_another_are_torchs_to_the_bit() -> None:
     for rows in range(1, 60):
         found = program.module()(torch.zeros(rows, 5))
         assert torch.equal(found, torch.linspace(-0.3, rows * 3 - 1, rows)), rows
+
+
+@pytest.mark.parametrize("triangle", [torch.tril_indices, torch.triu_indices])
+def test_triangles_of_open_squares_are_torchs(triangle: Callable[..., torch.Tensor]) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            n = x.shape[0]
+            return triangle(n, n, offset=0, device=x.device)
+
+    axes = ({0: torch.export.Dim("rows", min=1, max=999)},)
+    with pytest.raises(Exception, match="specialized"):
+        torch.export.export(Module(), (X[:, 0],), dynamic_shapes=axes, strict=False)
+    with traceable.OpenSizes():
+        program = torch.export.export(Module(), (X[:, 0],), dynamic_shapes=axes, strict=False)
+    for rows in (2, 3, 4, 7, 50, 701):
+        found = program.module()(torch.zeros(rows, 5))
+        assert torch.equal(found, triangle(rows, rows)), rows
+    expected = triangle(3, 5, 1)
+    with traceable.OpenSizes():
+        assert torch.equal(triangle(3, 5, 1), expected)

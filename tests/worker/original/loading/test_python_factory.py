@@ -31,6 +31,27 @@ def test_arguments_and_seed(tmp_path):
     assert not first.training
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_it_computes_does_not_depend_on_the_threads(tmp_path, threads):
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import torch\n"
+        "class Counted(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.threads = torch.get_num_threads()\n"
+        "def build():\n"
+        "    return Counted()\n"
+    )
+    usual = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        loaded = load_model(Source("factory", path=str(file), identifier="build"))
+        assert (loaded.module.threads, torch.get_num_threads()) == (1, threads)
+    finally:
+        torch.set_num_threads(usual)
+
+
 def test_a_module_beside_the_file_can_be_imported(tmp_path):
     (tmp_path / "beside_the_factory.py").write_text("WIDTH = 5\n")
     code = (

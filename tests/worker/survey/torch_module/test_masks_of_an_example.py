@@ -49,3 +49,30 @@ def test_values_that_give_no_nan_are_the_examples(tmp_path: Path) -> None:
 )
 def test_a_mask_has_two_values(tmp_path: Path, mask: torch.Tensor, kind: str) -> None:
     assert drafted(tmp_path, Sum(), torch.randn(2, 5), mask).samples["mask"].kind == kind
+
+
+class Mass(torch.nn.Module):
+    """Of the particles that are there; no energy is below its momentum."""
+
+    def forward(self, p: torch.Tensor, charge: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        energy, momentum = (p * mask.unsqueeze(-1)).unbind(-1)
+        return (torch.log1p((energy - momentum) / 1e-3) * (1 + charge)).sum(1)
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_mask_that_hides_everything_is_not_the_examples(
+    tmp_path: Path, *, inverted: bool
+) -> None:
+    class Inverted(Mass):
+        def forward(self, p: torch.Tensor, charge: torch.Tensor, mask: torch.Tensor):
+            return super().forward(p, charge, ~mask if inverted else mask)
+
+    momentum = torch.randn(3, 12) * 20
+    charge = torch.randint(-1, 2, (3, 12), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(12) < torch.tensor([[8], [10], [11]])
+    particles = torch.stack([momentum.abs() + 0.1, momentum], -1)
+    example = particles, charge, ~mask if inverted else mask
+    start = drafted(tmp_path, Inverted(), *example)
+    assert [spec.padding for spec in start.inputs] == [0, 0, int(inverted)]
+    assert start.samples["p"].kind == "file"
+    assert start.samples["charge"].numbers == (-1.0, 2.0)
