@@ -33,6 +33,7 @@ from convkit.worker.verification.float32_rounding import rounding_finding
 from convkit.worker.verification.long_sums import long_sum_findings
 from convkit.worker.verification.lost_digits import blamed_on_rounding
 from convkit.worker.verification.other_exporter import FailingCase, opset_of, with_other_exporter
+from convkit.worker.verification.other_weights import other_weights_finding
 from convkit.worker.verification.overlapping_copies import overlapping_finding
 from convkit.worker.verification.ties import undecided_finding
 
@@ -58,6 +59,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     computed = _computed(graph, case, specs)
     if computed is not None:
         expected = read_tensors(Path(request.reference), request.case, "outputs", specs)
+        other = other_weights_finding(request.source, case, request.case, expected)
+        if other is not None:
+            return DiagnoseResult(None, None, 1), [other]
         if sums := long_sum_findings(graph, feeds, expected, computed, request.case):
             return DiagnoseResult(None, None, len(sums)), sums
         context.progress(f"moving inputs by units in the last place: {request.case}", done=0.1)

@@ -5,15 +5,17 @@ the batch, and masks as long as what was kept and what is new together.
 import dataclasses
 import itertools
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from convkit.protocol.contract import Dimension
 from convkit.worker.survey.sizes.axis_renaming import substituted
 from convkit.worker.survey.sizes.batch_axis import BATCH
-from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length
+from convkit.worker.survey.sizes.first_working_sizes import Start, at_full_length, is_mask
 from convkit.worker.survey.sizes.size_trials import Trials
 
-# (layers, batch, length, width): of more axes, what is an inner length is not known.
-_CACHE = 4
+# The length's place: (layers, batch, length, width), and (layers, batch, heads, length, width). The
+# latter may be a state of any kind.
+_LENGTHS = {4: 2, 5: 3}
 
 
 def with_stacks(start: Start, example: Mapping[str, tuple[int, ...]], trials: Trials) -> Start:
@@ -25,29 +27,43 @@ def with_stacks(start: Start, example: Mapping[str, tuple[int, ...]], trials: Tr
     batch = start.sizes.get(BATCH)
     sizes = dict(start.sizes)
     shapes: dict[str, tuple[Dimension, ...]] = {}
+    kept: set[str] = set()
     for name, shape in example.items():
-        if batch is None or len(shape) < _CACHE or shape[0] == batch or shape[1] != batch:
+        if batch is None or len(shape) < min(_LENGTHS) or shape[0] == batch or shape[1] != batch:
             continue
-        inner: tuple[Dimension, ...] = shape[2:]
-        if len(shape) == _CACHE:
-            known = (axis for axis, size in sizes.items() if size == shape[2] and axis != BATCH)
+        opened: list[Dimension] = [shape[0], BATCH, *shape[2:]]
+        place = _LENGTHS.get(len(shape))
+        if place == min(_LENGTHS.values()) or (place and _is_part(shape[place], start)):
+            known = (each for each, size in sizes.items() if size == shape[place] and each != BATCH)
             length = next(known, f"sequence_{len(sizes)}")
-            sizes[length] = shape[2]
-            inner = (length, shape[3])
-        shapes[name] = (shape[0], BATCH, *inner)
-    opened = tuple(
+            sizes[length] = shape[place]
+            opened[place] = length
+            kept.add(length)
+        shapes[name] = tuple(opened)
+    inputs = tuple(
         dataclasses.replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in start.inputs
     )
-    stacked = dataclasses.replace(start, inputs=opened, sizes=sizes)
+    stacked = dataclasses.replace(start, inputs=inputs, sizes=sizes)
     if batch is None or not shapes or not _runs(stacked, {BATCH: batch + 1}, trials):
         return start
-    return with_sums(stacked, trials)
+    return with_sums(stacked, trials, kept)
 
 
-def with_sums(start: Start, trials: Trials) -> Start:
-    """Write an axis as the sum of two others, where the model runs with no other size of it alone,
-    and with others of each of the two: that of a mask over what was kept and what is new.
+def _is_part(length: int, start: Start) -> bool:
+    """Say whether another axis is as long as this one and a further one together: that of a mask,
+    over what was kept in a cache and what is new.
     """
+    others = [size for axis, size in start.sizes.items() if axis != BATCH]
+    return any(length + each in others for each in others)
+
+
+def with_sums(start: Start, trials: Trials, kept: AbstractSet[str] = frozenset()) -> Start:
+    """Write an axis as the sum of two others, where the model runs with no other size of it alone,
+    and with others of each of the two: that of a mask over what was kept and what is new. A mask
+    over what was `kept` may be cut or filled up without a word: it is such a sum even if the model
+    runs with other sizes.
+    """
+    masks = {spec.shape[-1] for spec in start.inputs if spec.shape and is_mask(spec, start.samples)}
     lengths = [axis for axis in start.sizes if axis != BATCH]
     for axis in lengths:
         others = [each for each in lengths if each != axis]
@@ -55,7 +71,8 @@ def with_sums(start: Start, trials: Trials) -> Start:
             size = start.sizes[axis]
             if size != start.sizes[one] + start.sizes[two]:
                 continue
-            if _runs(start, {axis: size + 1}, trials):
+            is_of_kept = axis in masks and not kept.isdisjoint((one, two))
+            if not is_of_kept and _runs(start, {axis: size + 1}, trials):
                 break
             summed = dataclasses.replace(
                 start,
@@ -64,7 +81,7 @@ def with_sums(start: Start, trials: Trials) -> Start:
             )
             changes = ({each: start.sizes[each] + 2} for each in (one, two))
             if all(_runs(summed, change, trials) for change in changes):
-                return with_sums(summed, trials)
+                return with_sums(summed, trials, kept)
     return start
 
 

@@ -29,6 +29,18 @@ class Decoder(torch.nn.Module):
         return torch.einsum("lbst,lbtd->bsd", weights, keys), keys
 
 
+class Tolerant(Decoder):
+    """With heads, and a mask that is cut or filled up."""
+
+    def forward(
+        self, tokens: torch.Tensor, attention_mask: torch.Tensor, past: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        length = tokens.shape[1] + past.shape[3]
+        mask = torch.nn.functional.pad(attention_mask, (0, length))[:, :length]
+        found, keys = super().forward(tokens, mask, past.transpose(2, 3).flatten(3))
+        return found, keys.unflatten(3, (2, 4)).transpose(2, 3)
+
+
 class Carried(torch.nn.Module):
     """A state of rank five."""
 
@@ -66,6 +78,14 @@ def test_a_step_over_a_cache_is_open_in_all_its_sizes() -> None:
     axes = {axis.name: axis for axis in found.contract.axes}
     assert axes[str(kept)].max > 9
     assert not any("time" in note for note in found.notes), "layers are no time"
+
+
+def test_a_mask_over_a_cache_is_a_sum_though_others_are_filled_up() -> None:
+    tokens, mask = torch.randint(0, 50, (2, 1)), torch.ones(2, 10, dtype=torch.int64)
+    shapes = shapes_of(Tolerant(), tokens, mask, torch.randn(3, 2, 2, 9, 4))
+    new, kept = shapes["tokens"][1], shapes["past"][3]
+    assert shapes["past"] == (3, "batch", 2, kept, 4)
+    assert shapes["attention_mask"] == ("batch", f"{new} + {kept}")
 
 
 def test_a_state_of_more_axes_has_the_batch_open() -> None:
