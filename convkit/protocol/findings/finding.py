@@ -95,4 +95,6 @@ class Finding:
         label, text = self.remedy.label, self.remedy.text
         if label != "untried" or self.evidence.get("proven") is not True:
             return label, text
-        return "to do", f"{text} {_CAUSE_PROVEN}"
+        # Proven by what was seen, such as a number that a type cannot hold.
+        was_corrected = self.evidence.get("corrected") is not False
+        return "to do", f"{text} {_CAUSE_PROVEN}" if was_corrected else text

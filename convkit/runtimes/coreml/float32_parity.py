@@ -72,7 +72,7 @@ def too_large_an_input(
                 "T108",
                 f"input {name!r}: {error}; Core ML has no int64",
                 Place(tensor=name, case=case),
-                {"kind": "input", "proven": True},
+                {"kind": "input", "proven": True, "corrected": False},
                 Remedy(
                     f"Pass {name!r} as two inputs within int32, such as quotient and remainder, or"
                     " subtract an offset before the model. Neither was tried. If callers pass only"

@@ -50,7 +50,13 @@ def other_weights_finding(
         f" {len(state)} weights differ between two calls ({listed}{more}), so each stage has its"
         f" own, and {changed[0]!r} in case {name!r} is not the reference's",
         Place(tensor=changed[0], case=name),
-        {"kind": "other weights", "proven": True, "owner": "module", "weights": others},
+        {
+            "kind": "other weights",
+            "proven": True,
+            "corrected": False,
+            "owner": "module",
+            "weights": others,
+        },
         Remedy(
             "Seed what the factory draws, wherever it draws it, or save the weights once and load"
             " them in the factory. Neither was tried."

@@ -45,3 +45,10 @@ def test_weights_that_are_drawn_without_a_seed_are_named(tmp_path: Path) -> None
 @pytest.mark.parametrize("off", [0.0, 0.5])
 def test_the_same_model_each_time_is_not_the_cause(tmp_path: Path, off: float) -> None:
     assert _finding(tmp_path, DRAWN.format(first="pass"), off=off) is None
+
+
+def test_nobody_is_told_of_a_correction(tmp_path: Path) -> None:
+    finding = _finding(tmp_path, UNSEEDED)
+    assert finding is not None
+    assert finding.advice is not None
+    assert "in memory" not in finding.advice[1]
