@@ -40,6 +40,8 @@ _WITHOUT_PROOF = ("N402", "E302", "C106")
 _CONSEQUENCES = ("N101", "N102", "N210", "N304", "E206")
 # Families of causes that lie in the precision.
 _PRECISION = ("N2", "Q")
+# Owners of faults that may be there for some sizes only: a row is then wrong beside others.
+_OF_RUNTIME = ("kernel", "fusion", "runtime")
 # What to do about a difference that nothing explains.
 FIND_THE_CAUSE = Remedy(
     "Find the cause, or relax the tolerance if you can justify it.", refers=True
@@ -84,9 +86,14 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     if finding.code == _AT_PADDING:
         others = [each for each in proven if each.code != _AT_PADDING]
         return -2 if any(each.code != _PLACE_ONLY for each in others) else -4
-    if finding.code in _DEPENDS and all(each.code == _PLACE_ONLY for each in proven):
+    places = all(each.code == _PLACE_ONLY and not _is_of_runtime(each) for each in proven)
+    if finding.code in _DEPENDS and places:
         return -2
     return 0 if not _is_proven(finding) else -1 if finding.code == _PLACE_ONLY else -3
+
+
+def _is_of_runtime(finding: Finding) -> bool:
+    return finding.evidence.get("owner") in _OF_RUNTIME
 
 
 def _is_proven(finding: Finding) -> bool:
@@ -236,6 +243,8 @@ def _follows(finding: Finding, cause: Finding) -> bool:
     if finding.remedy == FIND_THE_CAUSE:
         return True
     if _is_same_swap(finding, cause):
+        return True
+    if finding.code in _DEPENDS and not _is_proven(finding) and _is_of_runtime(cause):
         return True
     tried = finding.remedy is not None and finding.remedy.proven
     changes = finding.remedy is not None and bool(finding.remedy.change)

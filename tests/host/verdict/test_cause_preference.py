@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from convkit.host.findings.consequences import cause_of
 from convkit.host.verdict.cause_preference import FIND_THE_CAUSE, proofs_first
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 
@@ -102,6 +103,19 @@ def test_a_dependence_comes_with_the_place_where_it_begins(code):
     assert first.place == at
     unproven = dataclasses.replace(place, evidence={"proven": False})
     assert proofs_first([unproven, symptom]) == [symptom, unproven]
+
+
+@pytest.mark.parametrize(
+    ("owner", "follows"), [("kernel", True), ("fusion", True), ("module", False)]
+)
+@pytest.mark.parametrize("code", ["N401", "N408"])
+def test_a_row_beside_others_follows_from_a_runtime_s_fault(code, owner, follows):
+    depends = Finding("N302", "a row depends", Place(tensor="y"), remedy=Remedy("Look."))
+    cause = Finding(code, "is wrong", Place(node="Add"), {"proven": True, "owner": owner})
+    found = proofs_first([depends, cause])
+    behind = [each for each in found if cause_of(each) == code]
+    assert [each.code for each in behind] == (["N302"] if follows else [])
+    assert not follows or found[0].code == code
 
 
 @pytest.mark.parametrize(("error", "refers"), [(3e-7, True), (0.5, False)])
