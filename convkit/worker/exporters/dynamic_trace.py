@@ -33,6 +33,7 @@ from convkit.worker.exporters.traceable_layers import (
     without_causal_detection,
 )
 from convkit.worker.job_context import StageFailedError
+from convkit.worker.original.inner_gradients import computes_gradients
 from convkit.worker.original.module_paths import settle_paths
 from convkit.worker.original.recorded_lines import every_line
 from convkit.worker.original.settled_branches import SETTLED, TakenSides, settled_sides
@@ -91,8 +92,9 @@ def trace(
                     SETTLED[module] = sides
                     return program
             raise UnexportableError([guard]) from error
-        with contextlib.suppress(Exception), every_line(root):
-            return _exported(module, inputs, contract, below_gradients=True)
+        if computes_gradients(module, inputs):
+            with contextlib.suppress(Exception), every_line(root):
+                return _exported(module, inputs, contract, below_gradients=True)
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
         ) from error

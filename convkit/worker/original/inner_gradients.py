@@ -2,14 +2,23 @@
 and count on their caller to record what they are of, as torch does unless told otherwise.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
+from torch._functorch import eager_transforms, vmap
 from torch.utils import _pytree as pytree
 
 _Outputs = TypeVar("_Outputs")
 
+# What every gradient goes through, in reverse and forward, and what maps a function over rows; by
+# these names, wherever they are called from.
+_WAYS = (
+    (torch.autograd, "_engine_run_backward"),
+    (eager_transforms, "jvp_increment_nesting"),
+    (vmap, "vmap_increment_nesting"),
+)
 # torch.autograd.grad and Tensor.backward, of what nothing was recorded for.
 _UNRECORDED = "does not require grad and does not have a grad_fn"
 
@@ -30,6 +39,35 @@ def recording(module: torch.nn.Module, call: Callable[[], _Outputs]) -> _Outputs
         for hook in hooks:
             hook.remove()
         raise
+
+
+def computes_gradients(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> bool:
+    """Say whether a module computes gradients, or maps a function over rows, in a call."""
+    seen: list[str] = []
+    with _noting(seen), contextlib.suppress(Exception):
+        module(*(each.clone() for each in inputs))
+    return bool(seen)
+
+
+@contextlib.contextmanager
+def _noting(seen: list[str]) -> Iterator[None]:
+    """Note calls of the ways that this release of torch has, inside the block."""
+    usual = [(place, name, getattr(place, name)) for place, name in _WAYS if hasattr(place, name)]
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: object, **kwargs: object) -> object:
+            seen.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    for place, name, function in usual:
+        setattr(place, name, noted(name, function))
+    try:
+        yield
+    finally:
+        for place, name, function in usual:
+            setattr(place, name, function)
 
 
 class _Recorded:

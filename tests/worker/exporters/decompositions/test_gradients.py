@@ -11,6 +11,7 @@ from torch import nn
 
 from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.inner_gradients import computes_gradients
 from convkit.worker.original.loading.loaded_model import LoadedModel
 
 
@@ -107,6 +108,13 @@ def _check(name: str, way: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_layers(name: str, tmp_path: Path) -> None:
     _check(name, "enable_grad", tmp_path)
+
+
+@pytest.mark.parametrize("way", ["func.grad", "the caller records", "enable_grad"])
+def test_modules_that_compute_them_are_known(way: str) -> None:
+    slope = Slope(LAYERS["SiLU"], way)
+    assert computes_gradients(slope, [torch.randn(2, 4)])
+    assert not computes_gradients(LAYERS["SiLU"], [torch.randn(2, 4)])
 
 
 @pytest.mark.parametrize("way", ["func.grad", "the caller records"])
