@@ -17,9 +17,9 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.exporters.data_guards import data_guard
-from convkit.worker.exporters.decompositions import gradients
 from convkit.worker.exporters.decompositions.local_decompositions import run_decompositions
 from convkit.worker.exporters.decompositions.masked_packing import masked_packing, stops_at_packing
+from convkit.worker.exporters.decompositions.training import gradients
 from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
 from convkit.worker.exporters.open_sizes.declared_axes import dynamic_shapes, shared_axes

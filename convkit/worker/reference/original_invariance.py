@@ -34,9 +34,9 @@ from convkit.worker.cases.invariance_cases import (
 from convkit.worker.cases.pointed_positions import pointing_inputs, pointing_to_real
 from convkit.worker.cases.time_budget import Budget
 from convkit.worker.job_context import Context
-from convkit.worker.metrics.case_agreement import compare_cases
 from convkit.worker.metrics.magnitudes import rms
 from convkit.worker.metrics.tensor_metrics import as_float64
+from convkit.worker.reference.case_agreement import compare_cases
 from convkit.worker.reference.original_model import OnnxOriginal, OriginalModel, TorchOriginal
 from convkit.worker.runtime_interface.sessions import RunFailedError
 

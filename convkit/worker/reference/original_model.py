@@ -122,7 +122,7 @@ class TorchOriginal:
 
     def run_without_denormals(self, feeds: Feeds) -> Feeds:
         """Run the module with denormal numbers flushed to zero; raises RunFailedError."""
-        from convkit.worker.original.one_thread import one_thread
+        from convkit.worker.process.one_thread import one_thread
 
         with one_thread(), flushed_denormals():
             return self._run(feeds, {})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convkit.protocol.contract import Contract, Dimension, TensorSpec
+from convkit.protocol.contract import Contract, DataAxis, Dimension, TensorSpec
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import Sample
@@ -17,7 +17,6 @@ from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.defined_sample_ranges import defined_ranges, range_of
 from convkit.worker.cases.values.padding_masks import output_padding, real_values
 from convkit.worker.cases.values.sampled_values import Draw
-from convkit.worker.reference.returned_rows import row_counts
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def undeclared_outputs(contract: Contract, case: Case, outputs: Feeds) -> Iterat
         if not spec.fits(values.shape, case.sizes):
             yield _other_shape(spec.name, spec.shape_at(case.sizes), values.shape, case)
     for axis in contract.data_axes:
-        if finding := row_counts(axis, contract, outputs, case):
+        if finding := _row_counts(axis, contract, outputs, case):
             yield finding
 
 
@@ -164,6 +163,44 @@ def _other_shape(
         {"declared": list(declared), "found": list(found), "sizes": case.sizes},
         Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
     )
+
+
+def _row_counts(axis: DataAxis, contract: Contract, outputs: Feeds, case: Case) -> Finding | None:
+    """Return C207 if the outputs along a data axis differ in their number of rows, or have more
+    than declared.
+    """
+    counts = {
+        spec.name: outputs[spec.name].shape[spec.shape.index(axis.name)]
+        for spec in contract.outputs
+        if axis.name in spec.shape and outputs[spec.name].ndim == len(spec.shape)
+    }
+    if not counts:
+        return None
+    output, most = max(counts.items(), key=lambda each: each[1])
+    where = f"of the original model on case {case.name!r} ({sizes_text(case.sizes)})"
+    place = Place(tensor=output, case=case.name)
+    evidence = {"counts": counts, "max": axis.max}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+        return Finding(
+            "C207",
+            f"the outputs {where} share the axis {axis.name!r}, but {listed} along it",
+            place,
+            evidence,
+            Remedy("Declare a separate axis for each number of rows."),
+        )
+    if most > axis.max:
+        return Finding(
+            "C207",
+            f"output {output!r} {where} has {most} rows along {axis.name!r}; at most {axis.max}",
+            place,
+            evidence,
+            Remedy(
+                f"Set axes.{axis.name}.max to the most rows that the model can return.",
+                {f"axes.{axis.name}.max": most},
+            ),
+        )
+    return None
 
 
 def no_influence(name: str) -> Finding:

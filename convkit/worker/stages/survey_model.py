@@ -9,7 +9,7 @@ from convkit.worker.cases.example_case import write_example
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.loading import LoadedModel, load_model
 from convkit.worker.original.loading.python_factory import named_callable
-from convkit.worker.original.one_thread import one_thread
+from convkit.worker.process.one_thread import one_thread
 from convkit.worker.survey.inputs.survey_messages import in_eval_mode, no_small_decoder
 from convkit.worker.survey.module_survey import survey_module
 from convkit.worker.survey.sizes.work_clock import WorkClock

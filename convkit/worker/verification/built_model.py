@@ -39,13 +39,13 @@ from convkit.worker.cases.plain_rows import FAINT, HUGE, OFFSET
 from convkit.worker.cases.time_budget import Budget, running_order
 from convkit.worker.cases.values.padding_masks import output_padding, padding_positions
 from convkit.worker.job_context import Context
-from convkit.worker.metrics.case_agreement import compare_cases
 from convkit.worker.metrics.lost_information import Spread, measure_spread
 from convkit.worker.metrics.open_order import OpenOrder, open_orders
 from convkit.worker.metrics.row_sets import align_rows, compare_outputs, largest_output_difference
 from convkit.worker.metrics.score_steps import Steps, find_steps
 from convkit.worker.metrics.tensor_metrics import compare, largest_difference
 from convkit.worker.pre_and_postprocessing.result_metrics import result_metrics
+from convkit.worker.reference.case_agreement import compare_cases
 from convkit.worker.runtime_interface.sessions import NotServedError, RunFailedError, Runnable
 
 # Why a target of low precision is not judged by a case.

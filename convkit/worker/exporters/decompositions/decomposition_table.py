@@ -15,9 +15,7 @@ from convkit.worker.exporters.decompositions import (
     bags,
     counted_values,
     elementary,
-    gradients,
     integer_division,
-    losses,
     order_statistics,
     placed_values,
     plain_calls,
@@ -44,6 +42,7 @@ from convkit.worker.exporters.decompositions.matrices import (
     spectra,
     triangular_factors,
 )
+from convkit.worker.exporters.decompositions.training import gradients, losses
 
 # Composed operators come first, then what they are composed of.
 _MOST_ROUNDS = 3

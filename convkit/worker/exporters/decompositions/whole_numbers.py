@@ -70,8 +70,8 @@ def as_floats(name: str) -> _Function:
 # What torch computes of whole numbers as floats, with one argument.
 OF_FLOATS = (
     *("sqrt", "rsqrt", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
-    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
-    *("atanh", "sigmoid", "erf", "erfc"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("atanh", "sigmoid", "erf"),
 )
 # By torch's name.
 OF_WHOLE_NUMBERS: dict[str, _Function] = {

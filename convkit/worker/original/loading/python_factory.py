@@ -22,8 +22,8 @@ from convkit.worker.original.loading.unloaded_operators import (
     is_missing_operator,
 )
 from convkit.worker.original.loading.weight_seeding import seeded
-from convkit.worker.original.one_thread import one_thread
 from convkit.worker.process.native_readers import watched_readers
+from convkit.worker.process.one_thread import one_thread
 from convkit.worker.process.user_modules import source_spec
 
 

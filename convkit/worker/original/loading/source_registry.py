@@ -5,7 +5,6 @@ from types import ModuleType
 
 from convkit.protocol.json_codec import Json, decode
 from convkit.protocol.messages import Source, SourceKind
-from convkit.worker.original.gathered_arguments import gather_rest
 from convkit.worker.original.loading import (
     exported_archive,
     local_folder,
@@ -16,6 +15,7 @@ from convkit.worker.original.loading import (
     torchscript_archive,
     transformers_config,
 )
+from convkit.worker.original.loading.gathered_arguments import gather_rest
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.loading.training_mode import changed_by_training, left_in_training
 from convkit.worker.process.denormal_mode import keep_denormals

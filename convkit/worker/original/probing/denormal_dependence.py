@@ -14,10 +14,10 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves, tree_map
 
 from convkit.protocol.float_limits import SMALLEST_NORMAL
-from convkit.worker.original.one_thread import one_thread
 from convkit.worker.original.operation_places import PlacedOperations, leaves_memory, operator_name
 from convkit.worker.original.probing.denormal_place import DenormalPlace, changed
 from convkit.worker.process.denormal_mode import flushed_denormals, keep_denormals
+from convkit.worker.process.one_thread import one_thread
 
 if TYPE_CHECKING:
     from convkit.worker.original.contract_module import ContractModule

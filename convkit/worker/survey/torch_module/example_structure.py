@@ -14,8 +14,8 @@ import torch
 from convkit.protocol.contract import TensorSpec
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.forward_signature import forward_parameters
-from convkit.worker.original.gathered_arguments import gathered
 from convkit.worker.original.input_structure import CACHED, Arguments, is_cache
+from convkit.worker.original.loading.gathered_arguments import gathered
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from convkit.worker.exporters.decompositions import losses
+from convkit.worker.exporters.decompositions.training import losses
 
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 LOGITS = torch.randn(5, 4, 3, generator=torch.Generator().manual_seed(0))

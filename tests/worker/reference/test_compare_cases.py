@@ -4,7 +4,7 @@ from small_graphs import CONTRACT, tensor
 
 from convkit.protocol.contract import Contract
 from convkit.protocol.messages import Layout
-from convkit.worker.metrics.case_agreement import compare_cases
+from convkit.worker.reference.case_agreement import compare_cases
 
 LAYOUT = Layout("batch", ("mask",))
 FEEDS = {"mask": np.array([[1, 1, 1], [1, 1, 0]])}

@@ -3,7 +3,7 @@ import inspect
 import pytest
 import torch
 
-from convkit.worker.original.gathered_arguments import gather_rest, gathered
+from convkit.worker.original.loading.gathered_arguments import gather_rest, gathered
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.torch_module.example_structure import example_call
 

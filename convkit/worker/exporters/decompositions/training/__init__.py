@@ -1,0 +1,1 @@
+"""Losses and gradients, of models that compute them in `forward`."""
