@@ -33,7 +33,7 @@ from convkit.worker.exporters.traceable_layers import (
     without_causal_detection,
 )
 from convkit.worker.job_context import StageFailedError
-from convkit.worker.original.inner_gradients import computes_gradients
+from convkit.worker.original.inner_gradients import computes_gradients, with_plain_gradients
 from convkit.worker.original.module_paths import settle_paths
 from convkit.worker.original.recorded_lines import every_line
 from convkit.worker.original.settled_branches import SETTLED, TakenSides, settled_sides
@@ -71,8 +71,13 @@ def trace(
     """
     try:
         with every_line(root):
-            return _exported(module, inputs, contract)
+            program = _exported(module, inputs, contract)
+            if _records_gradients(program):
+                return _below_gradients(module, inputs, contract, root) or program
+            return program
     except Exception as error:
+        if below := _below_gradients(module, inputs, contract, root):
+            return below
         # TorchScript's exporter knows packed batches of recurrent layers, and no others.
         if stops_at_packing(error) and not recurrent_modules(module):
             with contextlib.suppress(Exception), every_line(root), masked_packing(module):
@@ -92,9 +97,6 @@ def trace(
                     SETTLED[module] = sides
                     return program
             raise UnexportableError([guard]) from error
-        if computes_gradients(module, inputs):
-            with contextlib.suppress(Exception), every_line(root):
-                return _exported(module, inputs, contract, below_gradients=True)
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
         ) from error
@@ -162,7 +164,7 @@ def _exported(
     gradients in `forward` is recorded as the operations that compute them.
     """
     more = {"prefer_deferred_runtime_asserts_over_guards": True} if deferred else {}
-    export = _below_gradients if below_gradients else torch.export.export
+    export = _export_below if below_gradients else torch.export.export
     with (
         warnings.catch_warnings(),
         torch.no_grad(),
@@ -181,7 +183,26 @@ def _exported(
     return plain_arithmetic(program)
 
 
-def _below_gradients(*args: Any, **more: Any) -> torch.export.ExportedProgram:  # noqa: ANN401 - torch's
+def _records_gradients(program: torch.export.ExportedProgram) -> bool:
+    """Say whether a program turns the recording of gradients on or off, as one would that has the
+    calls of autograd in place of what they compute.
+    """
+    return any("set_grad_enabled" in str(node.target) for node in program.graph.nodes)
+
+
+def _below_gradients(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor], contract: Contract, root: str | None
+) -> torch.export.ExportedProgram | None:
+    """Trace a module that computes gradients as the operations that compute them; return None if it
+    computes none, or cannot be traced so.
+    """
+    if computes_gradients(module, inputs):
+        with contextlib.suppress(Exception), every_line(root):
+            return _exported(module, inputs, contract, below_gradients=True)
+    return None
+
+
+def _export_below(*args: Any, **more: Any) -> torch.export.ExportedProgram:  # noqa: ANN401 - torch's
     """Export as torch.export does, but record what autograd calls, not what is called above it:
     torch.export lets nobody choose.
     """
@@ -189,7 +210,7 @@ def _below_gradients(*args: Any, **more: Any) -> torch.export.ExportedProgram:  
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     # The gradients of fused attention have no other form; those of its products and softmax do.
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), with_plain_gradients():
         program: torch.export.ExportedProgram = _export(*args, **more, pre_dispatch=False)
     norms = gradients.of_statistics(program)
     return run_decompositions(program, norms) if norms else program

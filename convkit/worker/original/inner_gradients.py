@@ -70,6 +70,47 @@ def _noting(seen: list[str]) -> Iterator[None]:
             setattr(place, name, function)
 
 
+@contextlib.contextmanager
+def with_plain_gradients() -> Iterator[None]:
+    """Have `torch.func.grad` compute as `torch.autograd.grad` does, inside the block: what wraps
+    its tensors takes the sizes of a trace for numbers.
+    """
+    usual = eager_transforms.grad_impl
+
+    def plain(
+        function: Callable[..., Any],
+        argnums: int | tuple[int, ...],
+        has_aux: bool,  # noqa: FBT001 - torch's
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> object:
+        places = (argnums,) if isinstance(argnums, int) else argnums
+        chosen = [args[each] for each in places]
+        if not all(isinstance(each, torch.Tensor) and _is_unwrapped(each) for each in chosen):
+            return usual(function, argnums, has_aux, args, kwargs)
+        keeps = torch.is_grad_enabled()
+        with torch.enable_grad():
+            own = [x if x.requires_grad else x.detach().requires_grad_() for x in chosen]
+            given = list(args)
+            for place, x in zip(places, own, strict=True):
+                given[place] = x
+            returned = function(*given, **kwargs)
+            value, aux = returned if has_aux else (returned, None)
+            found = torch.autograd.grad(value, own, create_graph=keeps)
+        gradients = found[0] if isinstance(argnums, int) else tuple(found)
+        return (gradients, aux) if has_aux else gradients
+
+    eager_transforms.grad_impl = plain
+    try:
+        yield
+    finally:
+        eager_transforms.grad_impl = usual
+
+
+def _is_unwrapped(tensor: torch.Tensor) -> bool:
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001 - no public name
+
+
 class _Recorded:
     """The hooks before and after a module's calls."""
 

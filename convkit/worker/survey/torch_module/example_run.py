@@ -21,7 +21,13 @@ from convkit.worker.survey.inputs.survey_messages import (
     ranges_of_columns,
     values_matter,
 )
-from convkit.worker.survey.sizes.first_working_sizes import MASKS, Start, inverted_masks, is_mask
+from convkit.worker.survey.sizes.first_working_sizes import (
+    MASKS,
+    Start,
+    at_full_length,
+    inverted_masks,
+    is_mask,
+)
 from convkit.worker.survey.sizes.size_trials import has_nan
 from convkit.worker.survey.sizes.stacked_sizes import with_stacks
 from convkit.worker.survey.torch_module.argument_roles import Role
@@ -78,8 +84,9 @@ def example_run(
         if trial.worked and all(other.shapes == trial.shapes for other in others):
             notes = _notes_of_columns(ordered, samples) + _notes_of_files(samples, reason)
             start = Start(each, sizes, samples, notes=notes)
-            is_nan = is_defined and _gives_nan(start, trials)
-            if not is_nan and not (is_inverted and _is_blind(start, trials)):
+            if is_inverted and _is_blind(start, trials):
+                continue
+            if not is_defined or not _gives_nan(start, trials):
                 return with_open_side(with_stacks(start, own, trials), trials)
             undefined = undefined or start
         reason = reason or trial.reason or "it returns NaN"
@@ -124,8 +131,9 @@ def _marked_as(
 
 def _is_blind(start: Start, trials: ModuleTrials) -> bool:
     """Say whether other values change nothing: masks that hide everything would do that."""
+    samples = at_full_length(start.inputs, start.samples, start.sizes)
     one, two = (
-        trials.values(trials.drawn(start.inputs, start.samples, start.sizes, Draw(draw)))
+        trials.values(trials.drawn(start.inputs, samples, start.sizes, Draw(draw)))
         for draw in ("typical", "other")
     )
     return (

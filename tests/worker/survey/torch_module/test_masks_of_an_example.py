@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.sizes.first_working_sizes import Start
 from convkit.worker.survey.torch_module.example_run import example_run
@@ -24,7 +25,7 @@ class Sum(torch.nn.Module):
         return (x * mask).sum(1)
 
 
-def drafted(folder: Path, module: torch.nn.Module, *example: torch.Tensor) -> Start:
+def drafted(folder: Path | None, module: torch.nn.Module, *example: torch.Tensor) -> Start:
     loaded = LoadedModel(module.eval(), None)
     return example_run(loaded, example, ModuleTrials(loaded, 60.0), folder)
 
@@ -72,6 +73,8 @@ def test_a_mask_that_hides_everything_is_not_the_examples(
     mask = torch.arange(12) < torch.tensor([[8], [10], [11]])
     particles = torch.stack([momentum.abs() + 0.1, momentum], -1)
     example = particles, charge, ~mask if inverted else mask
+    with pytest.raises(StageFailedError, match="has NaN"):  # no file may hold the example's
+        drafted(None, Inverted(), *example)
     start = drafted(tmp_path, Inverted(), *example)
     assert [spec.padding for spec in start.inputs] == [0, 0, int(inverted)]
     assert start.samples["p"].kind == "file"
