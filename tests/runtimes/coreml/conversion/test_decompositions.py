@@ -103,6 +103,11 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         (torch.arange(x.shape[0])[:, None], torch.tensor([[3, 1]])), torch.tensor(2.0)
     ),
     "places written one by one": written_one_by_one,
+    "functions of whole numbers": lambda x: (
+        (8 * x).int().abs().sqrt()
+        + (x > 0).long().sum(3, keepdim=True).exp2()
+        + torch.sin(x.long())
+    ),
     "acosh": lambda x: torch.acosh(1 + x.abs()),
     "asinh": lambda x: torch.asinh(3 * x),
     "decimals": lambda x: torch.round(4 * x, decimals=1),

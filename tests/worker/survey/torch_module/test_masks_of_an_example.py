@@ -79,3 +79,19 @@ def test_a_mask_that_hides_everything_is_not_the_examples(
     assert [spec.padding for spec in start.inputs] == [0, 0, int(inverted)]
     assert start.samples["p"].kind == "file"
     assert start.samples["charge"].numbers == (-1.0, 2.0)
+
+
+class Charged(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = torch.nn.Embedding(8, 4)
+
+    def forward(self, charge: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        return self.kinds(kind) * charge.unsqueeze(-1)
+
+
+def test_whole_numbers_below_zero_are_no_rows_of_a_table(tmp_path: Path) -> None:
+    example = torch.tensor([-1, 0, 1, 1]), torch.tensor([2, 0, 5, 1])
+    samples = drafted(tmp_path, Charged(), *example).samples
+    assert samples["charge"].numbers == (-1.0, 2.0)
+    assert samples["kind"].numbers == (0.0, 8.0)
