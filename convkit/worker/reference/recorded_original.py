@@ -19,7 +19,7 @@ from convkit.worker.graph.rewriting.fixed_random_numbers import given_file
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.loading import load_model
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.torch_dtypes import to_array, to_tensor
+from convkit.worker.original.torch_dtypes import to_array, to_arrays, to_tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +63,12 @@ class TorchCase:
     def on(self, feeds: Mapping[str, np.ndarray]) -> "TorchCase":
         """Return another case of the same original."""
         return self.of(self.loaded, self.module, feeds)
+
+    def returned(self) -> dict[str, np.ndarray]:
+        """Return the outputs of the original on copies of its inputs; raises what it raises."""
+        names = tuple(spec.name for spec in self.module.contract.outputs)
+        with torch.no_grad():
+            return to_arrays(names, self.module(*(each.clone() for each in self.inputs.values())))
 
     def recorded(self) -> RecordedOriginal:
         """Run the original; raises what it raises."""

@@ -13,7 +13,6 @@ import torch
 
 from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.worker.cases.equal_scores import differing
-from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
 
 _WITH_FAST_PATH = (
@@ -35,8 +34,8 @@ def fast_path_finding(
     if module is None or not torch.backends.mha.get_fastpath_enabled():
         return None
     names = tuple(spec.name for spec in case.module.contract.outputs)
-    with torch.no_grad(), _without_fast_path():
-        slow = to_arrays(names, case.module(*(each.clone() for each in case.inputs.values())))
+    with _without_fast_path():
+        slow = case.returned()
     if any(differing(slow[each], computed[each]).any() for each in names):
         return None
     parted = [each for each in names if differing(slow[each], expected[each]).any()]

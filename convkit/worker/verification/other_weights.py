@@ -11,7 +11,6 @@ from convkit.protocol.findings.finding import Finding, Place, Remedy
 from convkit.protocol.messages import Source
 from convkit.worker.cases.equal_scores import differing
 from convkit.worker.original.loading import load_model
-from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
 
 _MOST_NAMED = 3
@@ -25,9 +24,7 @@ def other_weights_finding(
     """
     if source.kind != "factory":  # nothing else computes weights
         return None
-    with torch.no_grad():
-        found = case.module(*(each.clone() for each in case.inputs.values()))
-    returned = to_arrays(tuple(expected), found)
+    returned = case.returned()
     changed = [each for each, values in expected.items() if differing(values, returned[each]).any()]
     if not changed:
         return None

@@ -18,7 +18,6 @@ from convkit.protocol.module_naming import module_at
 from convkit.worker.cases.equal_scores import ROUNDED, differing
 from convkit.worker.cause.matching.relative_difference import relative_error
 from convkit.worker.cause.recording.recorded_call import Operation, Recording
-from convkit.worker.original.torch_dtypes import to_arrays
 from convkit.worker.reference.recorded_original import TorchCase
 
 # Times that everything is moved, each time otherwise; runs in which nothing changes, after which an
@@ -53,7 +52,7 @@ def undecided_finding(
     changes: dict[str, list[float]] = {output: [] for output in parted}
     for run in range(_RUNS):
         with _moved(case, run) as moved:
-            outputs = _outputs(moved)
+            outputs = moved.returned()
         for output in parted:
             if outputs[output].shape == computed[output].shape:
                 same = ~differing(computed[output], outputs[output], like=expected[output])
@@ -118,12 +117,6 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     if one.dtype.kind != "f":
         return float((one != other).mean()) if one.size else 0.0
     return relative_error(other, one)
-
-
-def _outputs(case: TorchCase) -> dict[str, np.ndarray]:
-    names = tuple(spec.name for spec in case.module.contract.outputs)
-    with torch.no_grad():
-        return to_arrays(names, case.module(*(each.clone() for each in case.inputs.values())))
 
 
 @contextlib.contextmanager
