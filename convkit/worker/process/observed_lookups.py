@@ -13,6 +13,7 @@ for, is recorded too; what they said is not.
 """
 
 import functools
+import importlib.machinery
 import importlib.util
 import os
 import shlex
@@ -52,6 +53,14 @@ _RESOLVING = frozenset({"realpath", "_joinrealpath", "resolve"})
 _OF_THE_HOME = frozenset({"expanduser", "home", "gethomedir"})
 # What looks for a name that nothing has.
 _NEW_NAMES = frozenset({"mktemp", "mkdtemp", "mkstemp", "_mkstemp_inner"})
+# Packages whose files are heard of: Python opens them, or `native_readers` says so.
+_HEARD = frozenset(
+    (
+        *("convkit", "numpy", "onnx", "onnxruntime", "safetensors", "tokenizers", "torch"),
+        "transformers",
+    )
+)
+_COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 # Variables that depend on the environment and the number of workers.
 _SET_BY_CONVKIT = ("PATH", b"PATH", "OMP_NUM_THREADS")
 # These look for the matches of a pattern, which is noted itself, but for pathlib's own listings.
@@ -179,6 +188,18 @@ class ObservedLookups:
             self.imports[name] = [
                 each for each in folders if each and not (is_tool_path(each) or is_of_python(each))
             ]
+
+    def may_read_unheard(self) -> bool:
+        """Return whether the user's code imports a package with compiled code of which nothing says
+        what it opens.
+        """
+        asked = {name.partition(".")[0] for name in self.imports}
+        packages = asked - _HEARD - sys.stdlib_module_names
+        return any(
+            name.partition(".")[0] in packages and str(file).endswith(_COMPILED)
+            for name, module in list(sys.modules.items())
+            if (file := getattr(module, "__dict__", {}).get("__file__"))
+        )
 
     def note_absent_modules(self) -> None:
         """Note the files that would be the modules that were imported: all of one that is not

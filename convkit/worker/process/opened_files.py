@@ -174,7 +174,8 @@ class OpenedFiles:
         extensions = filter(places.is_extension, self._libraries())
         unseen = {lookup_name("unseen", path) for path in extensions}
         unseen |= {name for name in self._lookups.found if name.startswith("unseen:")}
-        read = {*files, *(self._mentioned(places) if unseen else ())}
+        unheard = unseen or self._lookups.may_read_unheard()
+        read = {*files, *(self._mentioned(places) if unheard else ())}
         return tuple(sorted({*read, *asked, *unseen}))
 
     def _mentioned(self, places: "_Places") -> Iterator[str]:

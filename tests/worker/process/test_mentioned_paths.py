@@ -14,6 +14,7 @@ LOADS = {
     "a folder": "subprocess.run(['cat', 'w.txt'], cwd='{top}', stdout=subprocess.DEVNULL)",
     "a script": "subprocess.run(['sh', '{top}/run.sh'], stdout=subprocess.DEVNULL)",
     "a C function": "ctypes.CDLL(None).puts; READ = b'{top}/w.txt'",
+    "a library in C++": "import pyarrow; pyarrow.OSFile('{top}/w.txt').read()",
     "a process of its own": "READ = '{top}/w.txt'; os.waitpid(os.fork() or os._exit(0), 0)",
 }
 PROBE = """
@@ -48,6 +49,21 @@ def test_what_something_unseen_may_read_counts(load, tmp_path):
     )
     expected = tmp_path / "other" / "w.txt" if "run.sh" in load else top / "w.txt"
     assert str(expected) in done.stdout.splitlines()
+
+
+def test_what_is_only_mentioned_does_not_count_where_all_is_heard(tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    (tmp_path / "w.txt").write_text("2")
+    (code / "model.py").write_text(f"import json, numpy\nLATER = '{tmp_path}/w.txt'\n")
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(code=code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": "/var/empty"},
+    )
+    assert str(tmp_path / "w.txt") not in done.stdout.splitlines()
 
 
 def test_paths_of_texts(tmp_path, monkeypatch):
