@@ -16,7 +16,7 @@ from convkit.runtimes.coreai.traced_program import computed_nodes, module_of, or
 from convkit.runtimes.coreai.trial_conversions import Trials
 from convkit.worker.cause.matching.relative_difference import largest_error
 from convkit.worker.exporters.traceable_layers import attention_in_parts
-from convkit.worker.original.torch_dtypes import to_arrays, to_tensor
+from convkit.worker.original.torch_dtypes import to_arrays, to_tensors
 
 Values = Mapping[str, np.ndarray]
 _LAYERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
@@ -113,7 +113,7 @@ def _off(error: float) -> str:
 def _outputs(trials: Trials, feeds: Values) -> dict[str, np.ndarray]:
     """Run the original without the fast path, but in the layers that `_fast` has chosen."""
     contract = trials.contract
-    given = [to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs]
+    given = [*to_tensors(contract.inputs, feeds).values()]
     with torch.no_grad(), attention_in_parts():
         found = trials.prepared.module(*given)
     return dict(to_arrays([spec.name for spec in contract.outputs], found))

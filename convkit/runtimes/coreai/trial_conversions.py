@@ -33,7 +33,7 @@ from convkit.runtimes.coreai.traced_program import computed_nodes, traced
 from convkit.worker.building.program_run import ProgramRun
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.prepared_model import PreparedModel
-from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.original.torch_dtypes import to_tensors
 from convkit.worker.runtime_interface.sessions import ModelRefusedError, RunFailedError
 
 SpecT = TypeVar("SpecT", InputSpec, OutputSpec)
@@ -113,7 +113,7 @@ class Trials:
     def originals(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every node's tensor as torch computes it, by name, and the outputs by theirs."""
         recorder = _Recorder(self.program.module(check_guards=False))
-        given = [to_tensor(feeds[spec.name], spec.dtype) for spec in self.contract.inputs]
+        given = [*to_tensors(self.contract.inputs, feeds).values()]
         with torch.no_grad():
             found = recorder.run(*given)
         outputs = zip((spec.name for spec in self.contract.outputs), found, strict=True)

@@ -38,7 +38,7 @@ from convkit.worker.cause.explanations.python_branches import other_side, other_
 from convkit.worker.job_context import Context, StageSkippedError
 from convkit.worker.mil.evaluation.evaluator import Evaluator
 from convkit.worker.original.probing.prepared_model import PreparedModel, Unfit, prepare
-from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.original.torch_dtypes import to_tensors
 
 # Findings that say a place, and not what is wrong there.
 PLACES_ONLY = frozenset({"N408", "N409"})
@@ -129,7 +129,7 @@ def _rounded(
     for name in request.unusual:
         feeds = read_tensors(Path(request.reference), name, "inputs", specs)
         case = TorchCase.of(prepared.loaded, prepared.module, feeds)
-        given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in specs}
+        given = to_tensors(specs, feeds)
 
         def in_float64(
             _: Mapping[str, np.ndarray], given: Mapping[str, torch.Tensor] = given
@@ -158,7 +158,7 @@ def _undecided(
     from convkit.worker.verification.ties import undecided_finding
 
     specs = prepared.module.contract.inputs
-    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in specs}
+    inputs = to_tensors(specs, feeds)
     computed = Evaluator(converted.program).run(served(converted, inputs)).outputs
     if not all(name in computed for name in expected):
         return None
@@ -215,7 +215,7 @@ def _followed(
     """Explain a program that was traced on an example: E208 or N510, else N402."""
     contract, case = request.contract, request.case
     feeds = read_tensors(Path(request.reference), case, "inputs", contract.inputs)
-    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
+    inputs = to_tensors(contract.inputs, feeds)
     computed = Evaluator(converted.program).run(served(converted, inputs)).outputs
     outputs = tuple(spec.name for spec in contract.outputs)
     root = prepared.loaded.source_root

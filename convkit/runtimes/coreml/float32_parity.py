@@ -26,7 +26,7 @@ from convkit.runtimes.coreml.packages.input_types import UnservableError, as_ser
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.mil.evaluation.evaluator import Evaluator
 from convkit.worker.original.contract_module import ContractModule
-from convkit.worker.original.torch_dtypes import to_arrays, to_tensor
+from convkit.worker.original.torch_dtypes import to_arrays, to_tensors
 from convkit.worker.precision.search_judgment import compared, overshoot_in, sound_cases
 
 OTHERWISE = Remedy(
@@ -99,7 +99,7 @@ def too_fine_an_input(
     if all(np.array_equal(rounded[name], feeds[name], equal_nan=True) for name in fine):
         return None
     specs = module.contract.inputs
-    given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in specs}
+    given = to_tensors(specs, feeds)
     computed = Evaluator(converted.program).run(served(converted, given)).outputs
     error = outputs_error(computed, expected)
     coarse = _original_of(module, {**feeds, **rounded})
@@ -158,7 +158,7 @@ def _from_the_first(
 def _original_of(module: ContractModule, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     contract = module.contract
     with torch.no_grad():
-        found = module(*(to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs))
+        found = module(*to_tensors(contract.inputs, feeds).values())
     return to_arrays([spec.name for spec in contract.outputs], found)
 
 
@@ -175,7 +175,7 @@ def explain_float32(
     """
     if converted.source.exported is None:
         return None, [unplaced(case, FOLLOWED, {})]
-    given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
+    given = to_tensors(contract.inputs, feeds)
     found = find_divergence(converted, given, expected)
     evidence: dict[str, Json] = {
         "error": _figure(found.error),

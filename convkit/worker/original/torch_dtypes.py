@@ -2,12 +2,12 @@
 back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from convkit.protocol.contract import DType
+from convkit.protocol.contract import DType, TensorSpec
 from convkit.protocol.numpy_dtypes import BFLOAT16_BITS
 from convkit.worker.job_context import StageFailedError
 
@@ -55,6 +55,13 @@ def to_tensor(array: np.ndarray, dtype: DType) -> "torch.Tensor":
     if array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         array = array.astype(np.float32)
     return torch.from_numpy(np.array(array, order="C", copy=True)).to(wanted)
+
+
+def to_tensors(
+    specs: Iterable[TensorSpec], arrays: Mapping[str, np.ndarray]
+) -> dict[str, "torch.Tensor"]:
+    """Return the tensors of a contract's inputs, in its order."""
+    return {spec.name: to_tensor(arrays[spec.name], spec.dtype) for spec in specs}
 
 
 def to_array(tensor: "torch.Tensor") -> np.ndarray:

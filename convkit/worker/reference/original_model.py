@@ -234,9 +234,9 @@ class TorchOriginal:
         return literal_size(self._module, self._tensors(feeds), sizes, self.source_root)
 
     def _tensors(self, feeds: Feeds) -> tuple["torch.Tensor", ...]:
-        from convkit.worker.original.torch_dtypes import to_tensor
+        from convkit.worker.original.torch_dtypes import to_tensors
 
-        return tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
+        return tuple(to_tensors(self._contract.inputs, feeds).values())
 
     def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
         """Return an input and the element type with which the model accepts these inputs, if a

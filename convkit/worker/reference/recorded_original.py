@@ -19,7 +19,7 @@ from convkit.worker.graph.rewriting.fixed_random_numbers import given_file
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.loading import load_model
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.torch_dtypes import to_array, to_arrays, to_tensor
+from convkit.worker.original.torch_dtypes import to_array, to_arrays, to_tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,9 +45,7 @@ class TorchCase:
     ) -> Self:
         """Return a case with inputs in the contract's types."""
         specs = module.contract.inputs
-        return cls(
-            loaded, module, {each.name: to_tensor(feeds[each.name], each.dtype) for each in specs}
-        )
+        return cls(loaded, module, to_tensors(specs, feeds))
 
     @classmethod
     def load(

@@ -20,7 +20,7 @@ from convkit.worker.original.input_structure import parameter_of
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.probing.literal_sizes import literal_size
 from convkit.worker.original.probing.refused_inputs import refusal_finding
-from convkit.worker.original.torch_dtypes import contract_dtype, to_tensor
+from convkit.worker.original.torch_dtypes import contract_dtype, to_tensor, to_tensors
 
 # With more outputs than this, permutations are not tried.
 _MOST_PERMUTED = 5
@@ -51,7 +51,7 @@ class Examples:
             facts=self.loaded.facts,
             draw=Draw(case="export", padding="ragged"),
         )
-        return tuple(to_tensor(arrays[spec.name], spec.dtype) for spec in self.contract.inputs)
+        return tuple(to_tensors(self.contract.inputs, arrays).values())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from convkit.worker.original.probing.values_read import (
     part,
 )
 from convkit.worker.original.source_lines import relative_line
-from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.original.torch_dtypes import to_tensors
 
 # Comparisons that hold for a larger, and for a smaller first argument.
 _MORE = frozenset(("gt", "ge", "greater", "greater_equal"))
@@ -144,7 +144,7 @@ class ModelConditions:
             return outputs_under(mode, self._module, self._tensors(feeds))
 
     def _tensors(self, feeds: Feeds) -> list[torch.Tensor]:
-        return [to_tensor(feeds[spec.name], spec.dtype) for spec in self._specs]
+        return [*to_tensors(self._specs, feeds).values()]
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.forward_signature import forward_parameters
 from convkit.worker.original.input_structure import CACHED
 from convkit.worker.original.loading.loaded_model import LoadedModel
-from convkit.worker.original.torch_dtypes import contract_dtype, to_tensor
+from convkit.worker.original.torch_dtypes import contract_dtype, to_tensor, to_tensors
 from convkit.worker.survey.sizes.first_working_sizes import Start
 
 TASK = "text-generation"
@@ -195,10 +195,7 @@ def _called(loaded: LoadedModel, start: Start, sizes: Mapping[str, int]) -> obje
     feeds = draw_inputs(contract, start.samples, sizes, 0, facts=loaded.facts, draw=Draw("example"))
     try:
         with torch.no_grad():
-            return loaded.module(
-                **{spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in start.inputs},
-                use_cache=True,
-            )
+            return loaded.module(**to_tensors(start.inputs, feeds), use_cache=True)
     except Exception as error:
         raise NotCachedError(f"the model refuses use_cache: {_said(error)}") from error
 
@@ -221,7 +218,7 @@ class _Calls:
         feeds = draw_inputs(
             contract, self._samples, sizes, 0, facts=self._loaded.facts, draw=Draw("example")
         )
-        tensors = [to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs]
+        tensors = [*to_tensors(contract.inputs, feeds).values()]
         at = ", ".join(f"{axis} {size}" for axis, size in sizes.items())
         try:
             found = self.run(contract, tensors)

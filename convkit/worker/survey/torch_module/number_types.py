@@ -17,7 +17,7 @@ from convkit.protocol.messages import Source
 from convkit.worker.original.contract_module import ContractModule
 from convkit.worker.original.loading import LoadedModel, load_model
 from convkit.worker.original.operation_places import PlacedOperations
-from convkit.worker.original.torch_dtypes import to_tensor
+from convkit.worker.original.torch_dtypes import to_tensors
 
 # Why float32 takes the place of a type of weights.
 _REASONS = {
@@ -117,7 +117,7 @@ def float64_note(loaded: LoadedModel, contract: Contract, feeds: Mapping[str, np
     if any(spec.dtype == "float64" for spec in contract.inputs):
         return ""
     module = ContractModule(loaded, contract)
-    tensors = [to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs]
+    tensors = [*to_tensors(contract.inputs, feeds).values()]
     places = _Float64Places(module, loaded.source_root)
     with torch.no_grad(), contextlib.suppress(Exception), places:
         module(*tensors)
