@@ -22,7 +22,7 @@ from convkit.worker.survey.sizes.smallest_for_all_values import running_with_all
 from convkit.worker.survey.sizes.unread_sizes import without_unread
 from convkit.worker.survey.sizes.work_clock import WorkClock
 from convkit.worker.survey.torch_module.cached_decoder import NotCachedError, survey_cached
-from convkit.worker.survey.torch_module.example_run import example_run
+from convkit.worker.survey.torch_module.example_run import example_arrays, example_run
 from convkit.worker.survey.torch_module.exporter_choice import exportable, obstacle_of
 from convkit.worker.survey.torch_module.first_call import first_run
 from convkit.worker.survey.torch_module.fractional_inputs import with_fractions
@@ -71,14 +71,14 @@ def survey_module(
         if example is None
         else example_run(loaded, example, trials, folder)
     )
-    if loaded.config is None:  # what transformers' models expect is known
+    if not loaded.of_transformers:  # what transformers' models expect is known
         tables = [each.width for each in layers_of(loaded.module) if each.columns]
         start = within_tables(start, [*tables, FEW], trials)
         start = with_meant_numbers(start, trials)
         if example is None:
             start = with_fractions(start, loaded, trials)
         start = with_lengths(with_meanings(untied(start, trials), trials), trials)
-    guessed = example is None and loaded.config is None
+    guessed = example is None and not loaded.of_transformers
     notes = [*start.notes]
     if with_cache:
         progress("calling the decoder with its cache")
@@ -92,8 +92,9 @@ def survey_module(
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     is_nan = is_nan_if_masked(start, trials)  # while the longest run is a short one
     found = sizing.run()
-    found = without_markers(skipping_nan(found) if is_nan else found, trials)
-    if loaded.config is None:
+    given = example_arrays(found.contract, loaded, example) if example is not None else {}
+    found = without_markers(skipping_nan(found) if is_nan else found, trials, given)
+    if not loaded.of_transformers:
         with trials.exactly():  # on shapes alone, any index will do
             found = running_with_all_values(found, trials)
     if BATCH in start.sizes and not _is_open(found, BATCH):

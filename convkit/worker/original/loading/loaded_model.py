@@ -40,3 +40,11 @@ class LoadedModel:
     example: "Mapping[str, torch.Tensor] | None" = None
     training: tuple[str, ...] = ()
     changed_by_training: tuple[str, ...] = ()
+
+    @property
+    def of_transformers(self) -> bool:
+        """Whether inputs are as the configuration says: a module of the user's own may have the
+        configuration of a part.
+        """
+        forward = type(self.module).forward.__module__
+        return self.config is not None and forward.startswith("transformers")

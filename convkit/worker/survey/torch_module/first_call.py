@@ -52,9 +52,11 @@ def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
     person can know.
     """
     reason = ""
-    written = written_shapes(loaded.module, loaded.source_root) if loaded.config is None else ()
+    written = (
+        written_shapes(loaded.module, loaded.source_root) if not loaded.of_transformers else ()
+    )
     for names in _input_sets(loaded):
-        roles = _roles(names, loaded, trials) if loaded.config is None else {}
+        roles = _roles(names, loaded, trials) if not loaded.of_transformers else {}
         found = _search(names, loaded, roles, trials, written)
         if not found.is_sound and (batches := _likely_batches(names, loaded, trials)):
             other = _search(names, loaded, roles, trials, written, batches)
@@ -95,7 +97,7 @@ def _search(
         fits, why = fitting(start, loaded.module, written, trials, batches)
         if fits is not None:
             start = fits
-            if loaded.config is not None:
+            if loaded.of_transformers:
                 return _Found(start, "", is_sound=True)
             start = with_batch(start, trials)
             if (
@@ -117,7 +119,7 @@ def _likely_batches(
     names: Sequence[str], loaded: LoadedModel, trials: ModuleTrials
 ) -> Sequence[int]:
     """Return sizes that a module may hold as that of its batch; none for transformers' models."""
-    for candidates in _one_by_one(names, loaded) if loaded.config is None else ():
+    for candidates in _one_by_one(names, loaded) if not loaded.of_transformers else ():
         start = _start(names, candidates)
         with contextlib.suppress(StageFailedError, DimensionError):
             sizes = next(usual_sizes(start.inputs))
@@ -217,7 +219,7 @@ def _input_sets(loaded: LoadedModel) -> Iterator[list[str]]:
     """Yield the parameters to fill: those that forward requires, then with others that it may."""
     parameters = forward_parameters(loaded)
     required = [name for name, each in parameters.items() if each.default is each.empty]
-    if loaded.config is None:
+    if not loaded.of_transformers:
         yield required or list(parameters)[:1]
         return
     main = getattr(loaded.module, "main_input_name", "")
@@ -244,7 +246,7 @@ def _combinations(
     parameters = forward_parameters(loaded)
     lists = []
     for name in names:
-        known = by_name(name, loaded.config) if loaded.config is not None else []
+        known = by_name(name, loaded.config) if loaded.of_transformers else []
         lists.append(
             known or _in_own_type(by_layers(parameters[name], loaded, roles.get(name)), loaded)
         )
@@ -272,7 +274,7 @@ def _points_first(
     likeliest = next(combinations, None)
     if likeliest is None:
         return
-    if loaded.config is None and not runs(likeliest):
+    if not loaded.of_transformers and not runs(likeliest):
         points = _in_own_type(solved_candidates(loaded, names), loaded)
         yield from ((each,) for each in points if runs((each,)))
     yield likeliest

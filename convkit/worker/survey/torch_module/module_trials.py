@@ -45,7 +45,7 @@ class ModuleTrials(Trials):
     ) -> None:
         super().__init__(seconds, loaded.facts, clock or WorkClock(), progress)
         self._module = loaded.module
-        self._nested = loaded.config is None  # those of transformers' outputs are caches
+        self._nested = not loaded.of_transformers  # those of transformers' outputs are caches
         self._arguments: Arguments | None = None
         self._shapes_only: ShapesOnly | None = None
         self._long_runs = 0

@@ -17,6 +17,8 @@ from convkit.worker.survey.sizes.size_trials import Trials, has_infinity, has_na
 _ENDS = Draw("extreme", extreme=True)
 # What is left of a range that no table explains: two numbers, the fewest that still differ.
 FEW = 2
+_NO_VALUES: Mapping[str, np.ndarray] = {}
+_NO_NUMBERS: Mapping[str, int] = {}
 
 
 def within_tables(start: Start, rows: Iterable[int], trials: Trials) -> Start:
@@ -60,37 +62,69 @@ def within_sizes(start: Start, unknown: Iterable[str], trials: Trials) -> Start:
     return start
 
 
-def without_markers(found: SurveyResult, trials: Trials) -> SurveyResult:
+def without_markers(
+    found: SurveyResult, trials: Trials, example: Mapping[str, np.ndarray] = _NO_VALUES
+) -> SurveyResult:
     """Return a result whose categories leave out one that marks what does not count: a model that
     returns NaN for nothing but its lowest number, such as rows of padding alone, and not for
     nothing but the next, as attention does that has nothing to look at. A zero leaves out what is
-    divided by: infinity for nothing but zeros, and for nothing but ones none.
+    divided by: infinity for nothing but zeros, and for nothing but ones none. Where two numbers
+    together are NaN, as zero divided by zero, the one that `example` has stays.
     """
-    contract = found.contract
-    sizes = {axis.name: axis.min for axis in contract.axes}
-    for spec in contract.inputs:
-        sample = found.samples[spec.name]
-        high = _high(sample)
-        low = int(sample.numbers[0]) if high is not None else 0
-        if high is None or high - low <= FEW or sample.held or not trials.has_time(2):
+    lows = {
+        spec.name: int(found.samples[spec.name].numbers[0])
+        for spec in found.contract.inputs
+        if _high(found.samples[spec.name]) is not None
+    }
+    usual = {name: low for name, low in lows.items() if name in example and low in example[name]}
+    for name in sorted(lows, key=usual.__contains__):
+        sample, low = found.samples[name], lows[name]
+        if sample.numbers[1] - low <= FEW or sample.held:
             continue
-        given = at_full_length(contract.inputs, found.samples, sizes)
-        feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)
-        marked, other = (
-            trials.values({**feeds, spec.name: np.full_like(feeds[spec.name], number)})
-            for number in (low, low + 1)
+        note = _why_left_out(name, low, found, trials) or _why_left_out(
+            name, low, found, trials, {each: usual[each] for each in usual if each != name}
         )
-        if marked is None or other is None or has_nan(other):
-            continue
-        divides = low == 0 and has_infinity(marked) and not has_infinity(other)
-        if has_nan(marked) or divides:
-            narrowed = Sample("integers", (low + 1.0, float(high)))
+        if note is not None:
+            narrowed = Sample("integers", (low + 1.0, sample.numbers[1]))
             found = dataclasses.replace(
-                found,
-                samples={**found.samples, spec.name: narrowed},
-                notes=(*found.notes, (divisor if divides else marker)(spec.name, low)),
+                found, samples={**found.samples, name: narrowed}, notes=(*found.notes, note)
             )
     return found
+
+
+def _why_left_out(
+    name: str,
+    low: int,
+    found: SurveyResult,
+    trials: Trials,
+    others: Mapping[str, int] = _NO_NUMBERS,
+) -> str | None:
+    """Return why an input is drawn without its lowest number; None if it is not. `others` are
+    numbers that other inputs have everywhere.
+    """
+    if not trials.has_time(2):
+        return None
+    contract = found.contract
+    sizes = {axis.name: axis.min for axis in contract.axes}
+    given = at_full_length(contract.inputs, found.samples, sizes)
+    feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)
+    marked, other = (
+        trials.values(
+            {
+                **feeds,
+                **{
+                    each: np.full_like(feeds[each], value)
+                    for each, value in {**others, name: number}.items()
+                },
+            }
+        )
+        for number in (low, low + 1)
+    )
+    if marked is None or other is None or has_nan(other):
+        return None
+    if low == 0 and has_infinity(marked) and not has_infinity(other):
+        return divisor(name, low)
+    return marker(name, low) if has_nan(marked) else None
 
 
 def _high(sample: Sample) -> int | None:

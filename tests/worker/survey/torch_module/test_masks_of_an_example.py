@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.survey.module_survey import survey_module
 from convkit.worker.survey.sizes.first_working_sizes import Start
 from convkit.worker.survey.torch_module.example_run import example_run
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
@@ -95,3 +97,33 @@ def test_whole_numbers_below_zero_are_no_rows_of_a_table(tmp_path: Path) -> None
     samples = drafted(tmp_path, Charged(), *example).samples
     assert samples["charge"].numbers == (-1.0, 2.0)
     assert samples["kind"].numbers == (0.0, 8.0)
+
+
+def test_a_mask_of_a_module_with_the_configuration_of_its_part_is_tried() -> None:
+    config = BertConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=12,
+    )
+
+    class Labels(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = config
+            self.bert = BertModel(config)
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+
+    torch.manual_seed(0)
+    ids = torch.randint(1, 30, (2, 8))
+    mask = (torch.arange(8) < torch.tensor([[2], [3]])).long()  # most of the example is padding
+    own = LoadedModel(Labels().eval(), "", config=config)
+    assert not own.of_transformers
+    assert LoadedModel(own.module.bert, "", config=config).of_transformers
+    found = survey_module(own, 60.0, lambda _: None, (ids, mask))
+    assert found.contract.inputs[1].padding == 0
+    assert found.samples["attention_mask"].kind == "padding_mask"
