@@ -142,7 +142,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             original=original,
             families=target.families,
             device=target.device,
-            clipped=_clipped(recipe, target) if target.searches_precision else (),
+            clipped=_clipped(recipe, target),
         )
     if stage.kind == "build":
         return BuildRequest(

@@ -100,7 +100,10 @@ def _decide_quantization(
     low = low_type_of(quantized)
     # A quantized model is run, not simulated: a search quickly judges it by all sizes.
     every = ladder_cases(Path(request.reference), request.contract, low, copies=False, sweeps=True)
-    cases = {name: case for name, case in every.items() if not is_of_sweep(name)}
+    judged = {
+        name: case for name, case in every.items() if name.partition(":")[0] not in request.clipped
+    }
+    cases = {name: case for name, case in judged.items() if not is_of_sweep(name)}
     # What the build calibrates with, copies included.
     usual = list(calibration_feeds(Path(request.reference), request.contract))
     rounds: tuple[PlanRound, ...] = ()
@@ -109,11 +112,6 @@ def _decide_quantization(
     chosen, findings = with_weight_bits(path, quantized, cases, usual)
     if quantized.keep_float32 == "auto":
         context.progress("searching for what must stay in float32")
-        judged = {
-            name: case
-            for name, case in every.items()
-            if name.partition(":")[0] not in request.clipped
-        }
         may_narrow = quantized.reduce_range is None
         chosen, kept, searched = decide_quantization(
             path, chosen, judged, request.limits, usual, request.families, narrows=may_narrow
