@@ -37,7 +37,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     steps_of_axis,
     which_values,
 )
-from convkit.worker.survey.sizes.axis_renaming import in_samples, substituted
+from convkit.worker.survey.sizes.axis_renaming import axes_of, in_samples, substituted
 from convkit.worker.survey.sizes.first_working_sizes import (
     Start,
     at_full_length,
@@ -89,7 +89,7 @@ class Sizing:
         self._base = dict(start.sizes)
         self._trials = trials
         self._sizes = OutputSizes(
-            stated, trials, self._samples, may_follow_values=may_follow_values
+            stated, trials, self._samples_at, may_follow_values=may_follow_values
         )
         self._notes = list(notes)
         self._findings: list[Finding] = []
@@ -221,8 +221,18 @@ class Sizing:
         """Return True if the model runs at some sizes, in each of its modes."""
         return all(
             self._trials.run(inputs, at_full_length(inputs, mode, sizes), sizes).worked
-            for mode in each_mode(self._samples)
+            for mode in each_mode(self._samples_at(sizes))
         )
+
+    def _samples_at(self, sizes: Mapping[str, int]) -> Mapping[str, Sample]:
+        """Return the samples at sizes of the axes as they are named now: one that has got a single
+        size is none.
+        """
+        words = self._words()
+        return {
+            name: each if axes_of(each) <= sizes.keys() else in_samples(each, words)
+            for name, each in self._samples.items()
+        }
 
     def _range(self, axis: str) -> Range:
         def works(size: int) -> bool:

@@ -39,3 +39,9 @@ def in_samples(sample: Sample, words: Mapping[str, Dimension]) -> Sample:
             for each in sample.held
         ),
     )
+
+
+def axes_of(sample: Sample) -> frozenset[str]:
+    """Return the axes that a sample's lengths and counts speak of."""
+    spoken = (sample.along, *(each.count for each in sample.held))
+    return frozenset(axis for each in spoken if each is not None for axis in dimension_axes(each))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from convkit.protocol.contract import Axis, Contract, Dimension, TensorSpec
 from convkit.protocol.messages import Sample
@@ -37,11 +37,13 @@ class OutputSizes:
         self,
         stated: Sequence[TensorSpec],
         trials: Trials,
-        samples: Mapping[str, Sample],
+        samples: Callable[[Mapping[str, int]], Mapping[str, Sample]],
         *,
         may_follow_values: bool = True,
     ) -> None:
-        """`may_follow_values`: the outputs' sizes may depend on the values of the inputs."""
+        """`samples` returns those of the inputs at some sizes of axes. `may_follow_values`: the
+        outputs' sizes may depend on the values of the inputs.
+        """
         self._may_follow_values = may_follow_values
         self._stated = stated
         self._trials = trials
@@ -101,7 +103,7 @@ class OutputSizes:
         ]
         wanted += [sizes for axis in axes for sizes in self._edge(inputs, typical, axis)]
         for sizes in wanted:
-            given = at_full_length(inputs, self._samples, sizes)
+            given = at_full_length(inputs, self._samples(sizes), sizes)
             # The first, at typical sizes, is what all is told from if there is no time for more.
             trial = self._trials.run(inputs, given, sizes, regardless=sizes is typical)
             if trial.shapes is not None:
@@ -117,7 +119,7 @@ class OutputSizes:
         def shapes(count: int) -> Mapping[str, tuple[int, ...]] | None:
             sizes = {**typical, axis.name: count}
             return self._trials.run(
-                inputs, at_full_length(inputs, self._samples, sizes), sizes
+                inputs, at_full_length(inputs, self._samples(sizes), sizes), sizes
             ).shapes
 
         low, high = axis.typical, axis.max
@@ -134,12 +136,14 @@ class OutputSizes:
         if not self._may_follow_values:
             # The largest values that verification draws: the tolerances come from them.
             sizes = contract.typical_sizes()
-            self._trials.run(inputs, at_full_length(inputs, self._samples, sizes), sizes, DRAWS[-1])
+            self._trials.run(
+                inputs, at_full_length(inputs, self._samples(sizes), sizes), sizes, DRAWS[-1]
+            )
             return CountedRows((), {}, frozenset())
         alike = []
         # In few elements, different values may well give as many rows.
         for sizes in (contract.typical_sizes(), largest_sizes(contract)):
-            given = at_full_length(inputs, self._samples, sizes)
+            given = at_full_length(inputs, self._samples(sizes), sizes)
             found = [self._trials.run(inputs, given, sizes, draw).shapes for draw in DRAWS]
             alike.append([shapes for shapes in found if shapes])
         return count_rows(self._stated, alike, [axis.name for axis in axes])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from convkit.protocol.messages import Sample
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.survey.module_survey import survey_module
@@ -127,3 +128,18 @@ def test_a_mask_of_a_module_with_the_configuration_of_its_part_is_tried() -> Non
     found = survey_module(own, 60.0, lambda _: None, (ids, mask))
     assert found.contract.inputs[1].padding == 0
     assert found.samples["attention_mask"].kind == "padding_mask"
+
+
+def test_lengths_along_steps_that_the_code_fixes_leave_the_batch_open() -> None:
+    class Steps(torch.nn.Module):
+        def forward(self, x: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+            total = torch.zeros(x.shape[0], 4)
+            for step, each in enumerate(x.split([1] * 6, dim=1)):  # of six steps, and no others
+                total = torch.where((step < length)[:, None], total + each[:, 0].tanh(), total)
+            return total
+
+    loaded = LoadedModel(Steps().eval(), "")
+    example = torch.randn(3, 6, 4), torch.tensor([6, 6, 4])
+    found = survey_module(loaded, 60.0, lambda _: None, example)
+    assert found.samples["length"] == Sample("lengths", along=6)
+    assert [spec.shape for spec in found.contract.inputs] == [("batch", 6, 4), ("batch",)]
