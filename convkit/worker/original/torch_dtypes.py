@@ -70,7 +70,8 @@ def to_array(tensor: "torch.Tensor") -> np.ndarray:
     """
     import torch
 
-    tensor = tensor.detach().cpu()
+    # numpy has no view of what torch conjugates or negates only when it is read.
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
         tensor = tensor.float()
     return np.array(tensor.numpy(), copy=True)

@@ -182,18 +182,21 @@ def _width(own: np.ndarray | None, right: np.ndarray, read: Sequence[np.ndarray]
     """Say in which width a kernel computes numbers, from what it returns."""
     if own is None or own.shape != right.shape:
         return None
-    if right.dtype == np.float64:
-        return _IN_SINGLE if not _is_single(right) and _is_single(own) else None
-    if right.dtype.kind not in "iu":
+    if right.dtype.kind not in "iuf" or (right.dtype.kind == "f" and right.dtype != np.float64):
         return None
+    numbers = [np.abs(each.astype(np.float64)).max(initial=0) for each in (*read, right)]
+    largest = max(numbers)
+    with np.errstate(invalid="ignore"):
+        away = np.abs(own.astype(np.float64) - right.astype(np.float64))
+    if right.dtype == np.float64:
+        # What is left of two large numbers may be one that float32 holds.
+        rounded = not all(map(_is_single, read)) and bool((away <= _FLOAT32 * largest).all())
+        return _IN_SINGLE if _is_single(own) and (rounded or not _is_single(right)) else None
     off = own != right
     ends = np.iinfo(right.dtype)
     if bool(np.isin(own[off], (ends.min, ends.max)).all()):
         return f"without wrapping around: beyond {ends.min} to {ends.max}, it returns that limit"
-    away = np.abs(own[off].astype(np.float64) - right[off].astype(np.float64))
-    numbers = [np.abs(each.astype(np.float64)).max(initial=0) for each in (*read, right)]
-    largest = max(numbers)
-    if 2**24 < largest <= _INT32.max and bool((away <= _FLOAT32 * largest).all()):
+    if 2**24 < largest <= _INT32.max and bool((away[off] <= _FLOAT32 * largest).all()):
         return "in float32, which holds no whole numbers beyond 2**24 exactly"
     return None
 

@@ -42,7 +42,8 @@ _AXES_OF_COLUMNS = 2
 _KINDS = 2
 # So many numbers of both signs tell their deviation, which is another if it is so many times 1.
 _DEVIATIONS = ((8, 10.0), (64, 2.0))
-# Draws of a narrower range that must give outputs of the same sizes: some values are sizes.
+# Draws that must be accepted as well, and of a narrower range give outputs of the same sizes: some
+# values are sizes.
 _OTHERS = (Draw("other"), Draw("third"))
 
 
@@ -86,10 +87,10 @@ def example_run(
             start = Start(each, sizes, samples, notes=notes)
             if is_inverted and _is_blind(start, trials):
                 continue
-            if not is_defined or not _gives_nan(start, trials):
+            if not _fails(start, trials, on_nan=is_defined):
                 return with_open_side(with_stacks(start, own, trials), trials)
             undefined = undefined or start
-        reason = reason or trial.reason or "it returns NaN"
+        reason = reason or trial.reason or "it refuses some values, or returns NaN"
     if undefined is not None:
         return with_open_side(with_stacks(undefined, own, trials), trials)
     runs = returned is not None
@@ -143,10 +144,15 @@ def _is_blind(start: Start, trials: ModuleTrials) -> bool:
     )
 
 
-def _gives_nan(start: Start, trials: ModuleTrials) -> bool:
-    """Say whether a model returns NaN for values drawn as for the case `typical`."""
-    found = trials.values(trials.drawn(start.inputs, start.samples, start.sizes, Draw("typical")))
-    return found is not None and has_nan(found)
+def _fails(start: Start, trials: ModuleTrials, *, on_nan: bool) -> bool:
+    """Say whether a model refuses values that are drawn as for cases, or returns NaN for them: some
+    have to be a covariance, or a direction.
+    """
+    for draw in (Draw("typical"), *_OTHERS):
+        found = trials.values(trials.drawn(start.inputs, start.samples, start.sizes, draw))
+        if found is None or (on_nan and has_nan(found)):
+            return True
+    return False
 
 
 def example_arrays(

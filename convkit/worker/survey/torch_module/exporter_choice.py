@@ -31,6 +31,7 @@ from convkit.worker.survey.inputs.survey_messages import (
     torchscript_instead,
     unrolls_steps,
 )
+from convkit.worker.survey.sizes.batch_axis import BATCH
 from convkit.worker.survey.torch_module.recurrent_steps import recurrent_steps
 
 # A recipe's default. Which operators can be translated hardly depends on it.
@@ -200,7 +201,8 @@ def obstacle_of(
         return None
     # The axes of time and space come last; the batch goes only if it is named or alone.
     blamed = [axis for axis in contract.axes if axis.name in named]
-    axis = next(reversed(blamed or contract.axes), None)
+    others = [axis for axis in contract.axes if axis.name != BATCH]
+    axis = next(reversed(blamed or others or contract.axes), None)
     return Obstacle(reason, axis, frozenset(codes), is_recurrent)
 
 
