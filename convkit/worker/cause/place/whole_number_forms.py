@@ -22,6 +22,8 @@ _BITWISE, _AXES_READ, _SUM_AXES_READ = 18, 18, 13
 _MODULAR = ("Add", "Sub", "Mul")
 # Factors that a power is written with at most.
 _MOST_FACTORS = 16
+# What else a maximum is taken of.
+_BOUNDS = ("z", "a", "b")
 # Reductions.
 _EXTREMES = ("ReduceMax", "ReduceMin")
 
@@ -275,6 +277,30 @@ def _reduced(
     return built.write("Mod", value, divisor, inner=f"remainder {inner}" if inner else "")
 
 
+def _chosen(_graph: Graph, node: onnx.NodeProto, _known: Values) -> Form | None:
+    """The larger or smaller of whole numbers by a comparison."""
+    if node.op_type not in ("Max", "Min", "Clip"):
+        return None
+    built, (result, *others) = NodeBuilder(node.output[0]), node.input
+    is_clip = node.op_type == "Clip"
+    signs = ("<", ">") if is_clip else ("<" if node.op_type == "Max" else ">",) * len(_BOUNDS)
+    names = ("low", "high") if is_clip else _BOUNDS
+    steps = [each for each in zip(signs, names, others, strict=False) if each[-1]]
+    if not steps or len(others) > len(names):
+        return None
+    code, read = [], "x"
+    for sign, name, bound in steps:
+        is_last = bound is steps[-1][-1]
+        kind = "Less" if sign == "<" else "Greater"
+        beyond = built.write(kind, result, bound, inner=f"beyond {name}")
+        result = built.write(
+            "Where", beyond, bound, result, inner="" if is_last else f"within {name}"
+        )
+        code.append(f"y = torch.where({read} {sign} {name}, {name}, {read})")
+        read = "y"
+    return made(built, f"Write this line as {'; '.join(code)}")
+
+
 # Each returns a form of a node, None if it has no such form.
 WHOLE_FORMS: tuple[Callable[[Graph, onnx.NodeProto, Values], Form | None], ...] = (
     _wrapped,
@@ -284,4 +310,5 @@ WHOLE_FORMS: tuple[Callable[[Graph, onnx.NodeProto, Values], Form | None], ...] 
     _product,
     _power,
     _side,
+    _chosen,
 )

@@ -35,6 +35,11 @@ def graph_of(kind: str, lines: str, opset: int = 18) -> Graph:
         ("int64", "<int64 c = {3}> { y = Pow(x, c) }", 18),
         ("int64", "{ y = Sign(x) }", 18),
         ("int32", "{ y = Abs(x) }", 18),
+        ("int64", "<int64 c = {-7}> { y = Clip(x, c) }", 18),
+        ("int64", "<int64 c = {7}> { y = Clip(x, , c) }", 18),
+        ("int64", "<int64 c = {-7}, int64 d = {9}> { y = Clip(x, c, d) }", 18),
+        ("int64", "<int64 c = {-7}, int64[4] d = {1, -20, 30, 0}> { y = Max(x, c, d) }", 18),
+        ("int32", "<int32 c = {7}> { y = Min(x, c) }", 18),
         ("float", "{ y = Softmax<axis=1>(x) }", 18),
         ("float", "{ y = Elu(x) }", 18),
         ("float", "<float[4] c = {1, 2, 3, 4}> { y = LayerNormalization(x, c) }", 18),
@@ -51,6 +56,22 @@ def test_a_form_computes_what_its_node_does(kind: str, lines: str, opset: int) -
         found = with_forms(graph, {"y": form}).run(["y"], feeds)["y"]
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_bound_of_large_whole_numbers_has_a_form_that_onnxruntime_computes_right() -> None:
+    """Of numbers from 2**31 to 2**32, onnxruntime 1.31 with AVX takes the bound for the larger."""
+    lines = "<int64 c = {0}> { y = Clip(x, c) }"
+    graph = graph_of("int64", lines)
+    x = np.full((3, 4), 2**31 + 5, np.int64)
+    forms = list(forms_of(graph, graph.nodes[-1], {"x": x, "y": x}))
+    found = working_form(
+        graph,
+        graph.nodes[-1],
+        {"x": x, "y": x},
+        lambda made: np.array_equal(made.run(["y"], {"x": x})["y"], x),
+    )
+    assert found in forms
+    assert found.text == "Write this line as y = torch.where(x < low, low, x)"
 
 
 @pytest.mark.parametrize("changed", [(4, 6), (4, 12), (7, 6)])
