@@ -97,7 +97,7 @@ def _error(job: ExportJob, runner: "_Runner", sizes: dict[str, int]) -> float:
         for spec, tensor in zip(job.contract.inputs, inputs, strict=True)
     }
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             outputs = job.module(*inputs)
         found = runner.run(names, feeds)
     except Exception:  # noqa: BLE001 - a model and two runtimes may raise anything: no proof

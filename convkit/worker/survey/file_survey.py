@@ -38,7 +38,7 @@ from convkit.worker.survey.sizes.perturbed_weights import run_with_moved_weights
 from convkit.worker.survey.sizes.rounding_noise import decided_by_rounding, rounding_errors
 from convkit.worker.survey.sizes.size_trials import FileTrials
 from convkit.worker.survey.sizes.sizes_from_values import may_follow_values
-from convkit.worker.survey.values.drafted_ranges import within_domains
+from convkit.worker.survey.values.drafted_ranges import skipping_undefined_ends, within_domains
 from convkit.worker.survey.values.effective_samples import responding
 from convkit.worker.survey.values.index_ranges import within_sizes, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import (
@@ -97,6 +97,7 @@ def survey(
     found = blank_at_padding(skipping_nan(found) if is_nan else found, trials)
     found = without_markers(found, trials)
     found = within_domains(responding(found, guesses, trials), trials)
+    found = skipping_undefined_ends(found, trials)
     trials.say("measuring how much rounding alone changes the outputs", now=True)
     quantized = rounds_activations(graph)
     moved = run_with_moved_weights(path, graph) if quantized else None

@@ -32,7 +32,7 @@ from convkit.worker.survey.torch_module.meant_numbers import with_meant_numbers
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note, low_weights
 from convkit.worker.survey.torch_module.unequal_lengths import untied
-from convkit.worker.survey.values.drafted_ranges import within_domains
+from convkit.worker.survey.values.drafted_ranges import skipping_undefined_ends, within_domains
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import (
     is_nan_if_masked,
@@ -103,7 +103,7 @@ def survey_module(
     if example is not None:
         found = without_unread(found, trials)
     found = unequal_at_padding(found, trials, attention_in_parts())
-    found = within_domains(found, trials)
+    found = skipping_undefined_ends(within_domains(found, trials), trials)
     decided = decided_by_rounding(found.contract, found.samples, trials, clock)
     double = float64_note(
         loaded,

@@ -316,7 +316,7 @@ def find_decisions(
         tensors = draw(here)
         named = dict(zip((spec.name for spec in contract.inputs), tensors, strict=True))
         try:
-            with torch.inference_mode(), _Watch(log, here, named):
+            with torch.no_grad(), _Watch(log, here, named):
                 module(*tensors)
         except Exception:  # noqa: BLE001, S110 - any model may raise anything; what was seen, stays
             pass
@@ -365,7 +365,7 @@ def run_inverted(
     outputs, and the lines that compare sizes. Raises what the model raises.
     """
     log = _Log(root, inverted)
-    with torch.inference_mode(), _Watch(log, sizes, inputs):
+    with torch.no_grad(), _Watch(log, sizes, inputs):
         found = module(*(tensor.clone() for tensor in inputs.values()))
     return found, tuple(dict.fromkeys(place for place, _ in log.sizes))
 

@@ -331,6 +331,14 @@ def masked_row_nan() -> str:
     )
 
 
+def undefined_ends(*, refused: bool) -> str:
+    does = "refuses inputs" if refused else "returns NaN for inputs"
+    return (
+        f"the model {does} whose values are all at the ends of their ranges, so verify.skip leaves"
+        " out case 'extreme'"
+    )
+
+
 def written_beyond(outputs: Sequence[str], cases: Sequence[str]) -> str:
     return (
         f"what {', '.join(map(repr, outputs))} is beyond the rows' lengths depends on how torch"

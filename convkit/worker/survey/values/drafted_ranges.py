@@ -7,12 +7,13 @@ from convkit.protocol.messages import Sample, SurveyResult
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.defined_sample_ranges import defined_ranges, range_of
 from convkit.worker.cases.values.sampled_values import Draw
-from convkit.worker.survey.inputs.survey_messages import undefined_end
+from convkit.worker.survey.inputs.survey_messages import undefined_end, undefined_ends
 from convkit.worker.survey.sizes.first_working_sizes import at_full_length
 from convkit.worker.survey.sizes.size_trials import Trials, has_nan
 
 # Runs at the smallest sizes, whether or not there is time for them.
 _LEAST_RUNS = 40
+_ENDS = Draw("extreme", extreme=True)
 
 
 def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
@@ -50,3 +51,23 @@ def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
     return dataclasses.replace(
         found, samples={**found.samples, **ranges}, notes=(*found.notes, *notes)
     )
+
+
+def skipping_undefined_ends(found: SurveyResult, trials: Trials) -> SurveyResult:
+    """Return a result that leaves out the case of values at the ends of their ranges if the model
+    returns NaN or refuses to run there, and does neither in between: points of which there are more
+    than ends are in the same place, and nothing is between them.
+    """
+    contract = found.contract
+    sizes = contract.typical_sizes()
+    given = at_full_length(contract.inputs, found.samples, sizes)
+    if "extreme" in found.skip or not trials.has_time(2):
+        return found
+    within, ends = (
+        trials.values(trials.drawn(contract.inputs, given, sizes, draw))
+        for draw in (Draw("typical"), _ENDS)
+    )
+    if within is None or has_nan(within) or (ends is not None and not has_nan(ends)):
+        return found
+    note = undefined_ends(refused=ends is None)
+    return dataclasses.replace(found, skip=(*found.skip, "extreme"), notes=(*found.notes, note))

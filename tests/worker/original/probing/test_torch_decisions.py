@@ -1,11 +1,15 @@
 """What running a torch model shows of the sizes and values that it decides by."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from convkit.protocol.contract import Axis, Contract, TensorSpec
 from convkit.worker.cases.decision_sizes import turns
-from convkit.worker.original.probing.torch_comparisons import find_decisions
+from convkit.worker.original.contract_module import ContractModule
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.original.probing.torch_comparisons import find_decisions, run_inverted
 
 BASE = {"batch": 3, "sequence": 7}
 CONTRACT = Contract(
@@ -124,3 +128,28 @@ def test_the_module_gives_the_same_as_before():
     attention = Attention()
     find_decisions(attention, lambda _: (x,), CONTRACT, BASE)
     assert torch.equal(attention.found, before)
+
+
+class Force(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 4:
+            x = 2 * x
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(x.pow(3).sum(), x)
+        return slope
+
+
+def test_a_model_that_computes_gradients_runs_on_the_other_side_of_a_comparison() -> None:
+    contract = Contract(
+        (TensorSpec("x", "float32", ("batch",)),),
+        (TensorSpec("y", "float32", ("batch",)),),
+        (Axis("batch", 1, 2, 8),),
+    )
+    module = ContractModule(LoadedModel(Force().eval(), ""), contract)
+    x = torch.ones(2)
+    usual, places = run_inverted(module, {"x": x}, {"batch": 2}, str(Path(__file__).parent))
+    (place,) = places
+    other, _ = run_inverted(
+        module, {"x": x}, {"batch": 2}, str(Path(__file__).parent), inverted=place
+    )
+    assert [each.tolist() for each in (*usual, *other)] == [[3.0, 3.0], [12.0, 12.0]]

@@ -1,5 +1,7 @@
 """Models that run with an example's values, and not with numbers drawn from the same ranges."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -53,3 +55,20 @@ def test_what_cannot_be_kept_is_refused(is_large, tmp_path, monkeypatch):
     monkeypatch.setattr(example_case, "MOST_EXAMPLE_BYTES", 40)
     with pytest.raises(StageFailedError, match="runs with it, but not with numbers drawn"):
         surveyed(Boxes(), BOXES, tmp_path if is_large else None)
+
+
+def test_points_that_are_in_one_place_at_the_ends_leave_out_that_case(tmp_path: Path) -> None:
+    class Repulsion(torch.nn.Module):
+        """Of each pair of points: of seventeen at the corners of a cube, two are in one."""
+
+        def forward(self, points: torch.Tensor) -> torch.Tensor:
+            apart = points.unsqueeze(0) - points.unsqueeze(1)
+            distance = apart.square().sum(-1)[torch.triu_indices(17, 17, 1).unbind(0)].sqrt()
+            return (distance / distance).sum()
+
+    loaded = LoadedModel(Repulsion().eval(), "")
+    points = torch.rand(17, 3, generator=torch.Generator().manual_seed(0))
+    found = survey_module(loaded, 60.0, lambda _: None, (points,), folder=tmp_path)
+    assert found.skip == ("extreme",)
+    (note,) = [each for each in found.notes if "extreme" in each]
+    assert note.startswith("the model returns NaN for inputs whose values are all at the ends")
