@@ -32,8 +32,12 @@ class Unsteady(OperationMode):
 
 def moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:
     """Return a float32 tensor with its elements moved by either number of units in the last place,
-    in turn.
+    in turn. The parts of complex numbers are moved by units of the whole: a product's part may be
+    a difference of which nothing is left.
     """
+    if tensor.dtype == torch.complex64:
+        parts, whole = torch.view_as_real(tensor.resolve_conj()), tensor.abs().unsqueeze(-1)
+        return torch.view_as_complex(parts + whole * torch.tensor(steps) * 2.0**-23)
     if tensor.dtype != torch.float32:
         return tensor
     by = torch.tensor(steps).repeat(tensor.numel() // 2 + 1)[: tensor.numel()]
