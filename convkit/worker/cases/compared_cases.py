@@ -84,6 +84,12 @@ def ladder_cases(
     }
 
 
+def usual_sizes(reference: Path, contract: Contract) -> dict[str, float]:
+    """Return how large the original's outputs are in most cases, by their root mean squares."""
+    found = ladder_cases(reference, contract, None, copies=False)
+    return dict(next((each.usual for each in found.values()), {}))
+
+
 def _measured(
     cases: Mapping[str, JudgedCase], measure: Callable[[np.ndarray], float]
 ) -> Iterator[tuple[str, str, float]]:

@@ -165,17 +165,19 @@ def with_open(outputs: Arrays, expected: Arrays, are_open: Arrays | None) -> Arr
     }
 
 
-def differing(one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None) -> np.ndarray:
+def differing(
+    one: np.ndarray, other: np.ndarray, *, like: np.ndarray | None = None, usual: float = 0.0
+) -> np.ndarray:
     """Return which elements differ by more than rounding of values such as those of `like`, by
-    default the first; all of them for different shapes.
+    default the first, and of the `usual` size at least; all of them for different shapes.
     """
     if one.shape != other.shape:
         return np.ones(one.shape, dtype=bool)
     if one.dtype.kind != "f":
         return np.asarray(one != other)
     left, right = one.astype(np.float64), other.astype(np.float64)
-    usual = left if like is None else like.astype(np.float64)
-    scale = float(np.abs(usual[np.isfinite(usual)]).max(initial=0.0))
+    sized = left if like is None else like.astype(np.float64)
+    scale = float(np.abs(sized[np.isfinite(sized)]).max(initial=usual))
     with np.errstate(invalid="ignore"):  # infinity less infinity
         near = np.abs(left - right) <= ROUNDED * scale
     return ~(near | (left == right) | (np.isnan(left) & np.isnan(right)))

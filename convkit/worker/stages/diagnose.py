@@ -13,6 +13,7 @@ from convkit.protocol.contract import TensorSpec
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import DiagnoseRequest, DiagnoseResult
 from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cases.compared_cases import usual_sizes
 from convkit.worker.cause.cause_search import localize
 from convkit.worker.cause.explanations.frozen_values import kept_values
 from convkit.worker.cause.explanations.python_branches import other_side, other_size_side
@@ -71,7 +72,13 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
             expected,
             computed,
             functools.partial(run_in_float64, graph, [spec.name for spec in specs]),
-            undecided_finding(case, request.case, expected, computed),
+            undecided_finding(
+                case,
+                request.case,
+                expected,
+                computed,
+                usual_sizes(Path(request.reference), request.contract),
+            ),
         )
         if undecided is not None:
             return DiagnoseResult(None, None, 0), [undecided]

@@ -35,16 +35,25 @@ _ALLOWED = 4
 _MOST_BYTES = 4 << 30
 
 Outputs = Mapping[str, np.ndarray]
+_UNKNOWN: Mapping[str, float] = {}
 
 
 def undecided_finding(
-    case: TorchCase, name: str, expected: Outputs, computed: Outputs
+    case: TorchCase,
+    name: str,
+    expected: Outputs,
+    computed: Outputs,
+    usual: Mapping[str, float] = _UNKNOWN,
 ) -> Finding | None:
     """Return N509 if the original, moved by a few units in the last place, returns what the graph
     does where they differ; None otherwise. `expected` and `computed` are the outputs of the
-    original and of the graph in the case.
+    original and of the graph in the case, `usual` is how large outputs are in most cases.
     """
-    off = {output: differing(values, computed[output]) for output, values in expected.items()}
+
+    def parts(output: str, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return differing(one, other, like=expected[output], usual=usual.get(output, 0.0))
+
+    off = {output: parts(output, values, computed[output]) for output, values in expected.items()}
     parted = {output: elements for output, elements in off.items() if elements.any()}
     if not parted or any(expected[each].shape != computed[each].shape for each in parted):
         return None
@@ -55,8 +64,7 @@ def undecided_finding(
             outputs = moved.returned()
         for output in parted:
             if outputs[output].shape == computed[output].shape:
-                same = ~differing(computed[output], outputs[output], like=expected[output])
-                covered[output] |= same
+                covered[output] |= ~parts(output, computed[output], outputs[output])
             changes[output].append(_distance(expected[output], outputs[output]))
         if run == _STEADY - 1 and not any(max(each) > ROUNDED for each in changes.values()):
             return None

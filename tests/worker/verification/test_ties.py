@@ -159,3 +159,24 @@ def test_the_inputs_value_at_the_same_place_is_named(tmp_path: Path) -> None:
     finding = undecided_finding(case, "decisions", expected, {"y": np.zeros_like(expected["y"])})
     assert finding is not None
     assert "for x[0, 0] = 8, y[0, 0] is 0" in finding.message
+
+
+def test_an_output_that_is_almost_zero_here_alone_is_no_obstacle(tmp_path: Path) -> None:
+    """What is left of numbers that cancel out is as the graph has it in no other run."""
+    code = net(6, "return (h @ h.T > h.T.mul(3).T @ h.T / 3).long(), h * 0.1 - h / 10")
+    case = case_of(tmp_path, code, RANKS)
+    contract = Contract(
+        case.module.contract.inputs,
+        (TensorSpec("signs", "int64", (64, 64)), TensorSpec("rest", "float32", (64, 6))),
+        (),
+    )
+    loaded = load_model(factory_source(tmp_path, code))
+    x = case.inputs["x"].numpy()
+    case = TorchCase.of(loaded, ContractModule(loaded, contract), {"x": x})
+    with torch.no_grad():
+        expected = to_arrays(("signs", "rest"), case.module(*case.inputs.values()))
+        computed = to_arrays(("signs", "rest"), case.module(*map(by_units, case.inputs.values())))
+    computed["rest"] = expected["rest"] + np.float32(3e-7)
+    usual = {"rest": 0.1}
+    found = [undecided_finding(case, "values:1", expected, computed, each) for each in ({}, usual)]
+    assert [each and each.code for each in found] == [None, "N509"]
