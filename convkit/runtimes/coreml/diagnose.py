@@ -32,7 +32,7 @@ from convkit.runtimes.coreml.float32_parity import (
 from convkit.runtimes.coreml.node_divergence import ProgramDivergence, served
 from convkit.runtimes.coreml.packages.options import ProgramOptions
 from convkit.worker.cases.case_files import read_cases, read_tensors
-from convkit.worker.cases.compared_cases import single_case
+from convkit.worker.cases.compared_cases import single_case, usual_sizes
 from convkit.worker.cause.explanations.frozen_values import kept_values
 from convkit.worker.cause.explanations.python_branches import other_side, other_size_side
 from convkit.worker.job_context import Context, StageSkippedError
@@ -83,7 +83,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     fine = too_fine_an_input(converted, prepared.module, request.case, feeds, expected)
     if fine is not None:
         return DiagnoseResult(None, None, 1), [fine]
-    if (undecided := _undecided(converted, prepared, request.case, feeds, expected)) is not None:
+    undecided = _undecided(converted, prepared, request, feeds, expected)
+    if undecided is not None:
         return DiagnoseResult(None, None, 0), [undecided]
     found, findings = explain_float32(converted, contract, request.case, feeds, expected)
     if all(finding.code in ("N402", "N408") for finding in findings):
@@ -145,7 +146,7 @@ def _rounded(
 def _undecided(
     converted: Converted,
     prepared: PreparedModel,
-    case: str,
+    request: DiagnoseRequest,
     feeds: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
 ) -> Finding | None:
@@ -157,13 +158,14 @@ def _undecided(
     from convkit.worker.reference.recorded_original import TorchCase
     from convkit.worker.verification.ties import undecided_finding
 
-    specs = prepared.module.contract.inputs
-    inputs = to_tensors(specs, feeds)
+    contract = prepared.module.contract
+    inputs = to_tensors(contract.inputs, feeds)
     computed = Evaluator(converted.program).run(served(converted, inputs)).outputs
     if not all(name in computed for name in expected):
         return None
     original = TorchCase.of(prepared.loaded, prepared.module, feeds)
-    return undecided_finding(original, case, expected, computed)
+    usual = usual_sizes(Path(request.reference), contract)
+    return undecided_finding(original, request.case, expected, computed, usual)
 
 
 def _searched(

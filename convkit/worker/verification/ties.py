@@ -35,15 +35,10 @@ _ALLOWED = 4
 _MOST_BYTES = 4 << 30
 
 Outputs = Mapping[str, np.ndarray]
-_UNKNOWN: Mapping[str, float] = {}
 
 
 def undecided_finding(
-    case: TorchCase,
-    name: str,
-    expected: Outputs,
-    computed: Outputs,
-    usual: Mapping[str, float] = _UNKNOWN,
+    case: TorchCase, name: str, expected: Outputs, computed: Outputs, usual: Mapping[str, float]
 ) -> Finding | None:
     """Return N509 if the original, moved by a few units in the last place, returns what the graph
     does where they differ; None otherwise. `expected` and `computed` are the outputs of the

@@ -73,7 +73,7 @@ def found(
     if wrong:
         computed[name] = computed[name] + np.asarray(wrong, computed[name].dtype)
     before = [each.clone() for each in case.module.parameters()]
-    finding = undecided_finding(case, "typical", expected, computed)
+    finding = undecided_finding(case, "typical", expected, computed, {})
     after = list(case.module.parameters())
     assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
     return finding
@@ -141,7 +141,9 @@ def test_a_tie_of_an_input_is_named_with_its_value(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = to_arrays(("y",), case.module(*case.inputs.values()))
     # As another kernel has it, everywhere: no element gives a scale.
-    finding = undecided_finding(case, "decisions", expected, {"y": np.zeros_like(expected["y"])})
+    finding = undecided_finding(
+        case, "decisions", expected, {"y": np.zeros_like(expected["y"])}, {}
+    )
     assert finding is not None
     assert finding.code == "N509"
     assert finding.evidence["element"].startswith("y[0, 0] is 0, in the original 0.0999")
@@ -156,7 +158,9 @@ def test_the_inputs_value_at_the_same_place_is_named(tmp_path: Path) -> None:
     case = TorchCase.of(loaded, ContractModule(loaded, contract), {"x": x})
     with torch.no_grad():
         expected = to_arrays(("y",), case.module(*case.inputs.values()))
-    finding = undecided_finding(case, "decisions", expected, {"y": np.zeros_like(expected["y"])})
+    finding = undecided_finding(
+        case, "decisions", expected, {"y": np.zeros_like(expected["y"])}, {}
+    )
     assert finding is not None
     assert "for x[0, 0] = 8, y[0, 0] is 0" in finding.message
 
