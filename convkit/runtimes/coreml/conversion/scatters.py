@@ -191,6 +191,20 @@ def _index_reduce(
     return x.scatter_reduce(dim, places, source, reduce, include_self=include_self)
 
 
+def _masked(
+    x: torch.Tensor, axis: int, chosen: Sequence[torch.Tensor], values: torch.Tensor, *, adds: bool
+) -> torch.Tensor:
+    """`x[:, mask] = values`, whose mask begins at an axis, and whose values do not differ between
+    the places that it chooses.
+    """
+    (mask, *others), behind = chosen, x.ndim - axis - chosen[0].ndim
+    is_alike = values.ndim == 0 or (axis == 0 and values.ndim <= behind)
+    if others or not is_alike:
+        return NotImplemented
+    where = mask.reshape([1] * axis + [*mask.shape] + [1] * behind)
+    return torch.where(where, x + values if adds else values, x)
+
+
 def _index_put(
     x: torch.Tensor,
     indices: Sequence[torch.Tensor | None],
@@ -198,12 +212,12 @@ def _index_put(
     accumulate: bool = False,  # noqa: FBT001, FBT002 - torch's
 ) -> torch.Tensor:
     """`x[indices] = values` for indices that are numbers: the axes that they choose from become
-    one.
+    one. For a mask, if each place that it chooses gets the same.
     """
     axes = [axis for axis, each in enumerate(indices) if each is not None]
     chosen = [each for each in indices if each is not None]
     if any(each.dtype == torch.bool for each in chosen):
-        return NotImplemented
+        return _masked(x, axes[0], chosen, values, adds=accumulate)
     chosen = list(torch.broadcast_tensors(*chosen))
     count, rank = len(axes), chosen[0].ndim
     front = list(range(count))

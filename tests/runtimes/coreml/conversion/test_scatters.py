@@ -28,6 +28,19 @@ def assigned(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def beyond(x: torch.Tensor) -> torch.Tensor:
+    """Say which places are behind a row's length."""
+    return torch.arange(x.shape[1])[None] >= (x[:, 0, 0].abs() * 3).long()[:, None]
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[beyond(x)] = -1.5
+    y[x > 1] = 2.5
+    y[:, x[0] < -1] = 0.5
+    return y.index_put((beyond(x),), torch.arange(6.0), accumulate=True)
+
+
 def reduced(how: str, *, include: bool) -> Use:
     return lambda x: x[..., :4].scatter_reduce(2, along(x), x, how, include_self=include)
 
@@ -40,6 +53,7 @@ USES: dict[str, Use] = {
     "index_fill": lambda x: x.index_fill(1, torch.tensor([2, 0]), 5.0),
     "index_reduce": lambda x: x[..., :4].index_reduce(2, PLACES, x, "amax"),
     "assignment": assigned,
+    "masks": masked,
     "two indices": lambda x: x.index_put((torch.arange(x.shape[0]), PLACES[:1]), x[:, 1]),
     "added up": lambda x: torch.ops.aten.index_put(
         x, [None, PLACES % 4], x[:, PLACES % 4], accumulate=True
