@@ -134,8 +134,8 @@ def dropout_in_training_mode(folder: Path) -> Path:
     return write_recipe(folder, code=code, **SIGNATURE)
 
 
-GRU = "torch.nn.GRU(8, 8, batch_first=True)"
-RECURRENT = DROPOUT.replace("torch.nn.Dropout(0.5)", GRU).replace(
+RNN = "torch.nn.RNN(8, 8, batch_first=True)"
+RECURRENT = DROPOUT.replace("torch.nn.Dropout(0.5)", RNN).replace(
     "self.drop(self.first(x))", "self.drop(self.first(x))[0]"
 )
 
@@ -149,7 +149,7 @@ RECURRENT = DROPOUT.replace("torch.nn.Dropout(0.5)", GRU).replace(
     source="PT#126339",
 )
 def recurrent_layer_unrolled(folder: Path) -> Path:
-    """a plain nn.GRU, which torch's exporter unrolls over the example's length"""
+    """an nn.RNN, which torch's exporter unrolls over the example's length"""
     return write_recipe(
         folder, code=RECURRENT, **SIGNATURE | {"export": {"exporter": "torch", "opset": 18}}
     )

@@ -24,6 +24,7 @@ from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
 from convkit.worker.exporters.open_sizes.declared_axes import dynamic_shapes, shared_axes
 from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers, rounding_sizes
+from convkit.worker.exporters.open_sizes.recurrent_layers import are_open, is_whole
 from convkit.worker.exporters.open_sizes.size_arithmetic import plain_arithmetic
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
@@ -82,7 +83,8 @@ def trace(
         if stops_at_packing(error) and not recurrent_modules(module):
             with contextlib.suppress(Exception), every_line(root), masked_packing(module):
                 return _exported(module, inputs, contract)
-        findings = _constraint_findings(str(error), contract, recurrent_modules(module))
+        unrolled = unrolled_modules(module, whole=are_open())
+        findings = _constraint_findings(str(error), contract, unrolled)
         about_sizes = findings or isinstance(_root(error), _OF_NUMBERS)
         if about_sizes and (program := _opened(module, inputs, contract, root, findings)):
             return program
@@ -320,12 +322,25 @@ def _unrolled(finding: Finding) -> Remedy | None:
 
 
 def recurrent_modules(module: torch.nn.Module) -> dict[str, str]:
-    """Return the recurrent layers of a model: class by path. torch.export unrolls them."""
+    """Return the recurrent layers of a model: class by path."""
+    return {name: type(each).__name__ for name, each in _recurrent(module)}
+
+
+def unrolled_modules(module: torch.nn.Module, *, whole: bool) -> dict[str, str]:
+    """Return the recurrent layers that torch.export unrolls: all, or if it keeps those `whole` that
+    ONNX has nodes for, the others.
+    """
     return {
-        name.removeprefix(f"{WRAPPER}."): type(each).__name__
-        for name, each in module.named_modules()
-        if isinstance(each, torch.nn.RNNBase)
+        name: type(each).__name__
+        for name, each in _recurrent(module)
+        if not (whole and is_whole(each))
     }
+
+
+def _recurrent(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.RNNBase]]:
+    for name, each in module.named_modules():
+        if isinstance(each, torch.nn.RNNBase):
+            yield name.removeprefix(f"{WRAPPER}."), each
 
 
 def _constraint_findings(

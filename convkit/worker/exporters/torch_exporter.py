@@ -21,6 +21,7 @@ from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import ExportJob, UnexportableError
 from convkit.worker.exporters.known_types import reading_known_types
 from convkit.worker.exporters.onnxscript_speed import operators_first, without_parsing
+from convkit.worker.exporters.open_sizes.recurrent_layers import open_steps
 from convkit.worker.exporters.small_constants import optimize_keeping_constants
 from convkit.worker.graph.graph_contract import name_in_order
 from convkit.worker.graph.rewriting.guarded_attention import guard_attention
@@ -45,6 +46,11 @@ def export(job: ExportJob) -> onnx_ir.Model:
     restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
     trace it.
     """
+    with open_steps():
+        return _model(job)
+
+
+def _model(job: ExportJob) -> onnx_ir.Model:
     traced = trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root)
     program = maps_as_scans(decomposed(traced))
     names = [spec.name for spec in job.contract.inputs]

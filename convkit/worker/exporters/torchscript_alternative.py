@@ -1,7 +1,7 @@
 """Determines, if torch's exporter fails, whether TorchScript's works, by exporting and comparing.
 
-torch.export unrolls recurrent layers over the example's steps and rejects a model whose axis it had
-to fix; TorchScript's exporter translates them directly.
+torch.export unrolls recurrent layers that ONNX has no node for over the example's steps, and
+rejects a model whose axis it had to fix; TorchScript's exporter translates them directly.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from convkit.worker.cases.decision_sizes import Decisions
 from convkit.worker.exporters import torchscript_exporter
 from convkit.worker.exporters.automatic_exporter import ExporterChoice, first_line
 from convkit.worker.exporters.axis_lines import at_lines
-from convkit.worker.exporters.dynamic_trace import recurrent_modules
+from convkit.worker.exporters.dynamic_trace import unrolled_modules
 from convkit.worker.exporters.export_job import ExportJob
 from convkit.worker.exporters.export_proof import Proof, prove
 from convkit.worker.job_context import StageFailedError
@@ -50,7 +50,7 @@ def with_alternative(
     decisions, numbers = find_decisions(
         job.module, job.examples.draw, job.contract, job.probe.sizes, root
     )
-    recurrent = recurrent_modules(job.loaded.module)
+    recurrent = unrolled_modules(job.loaded.module, whole=True)
     choice = prove_torchscript(job, decisions, first_line(error))
     if choice is not None:
         if takes_it:

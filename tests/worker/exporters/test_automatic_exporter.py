@@ -82,10 +82,10 @@ def test_torch_is_taken_if_its_graph_is_right(tmp_path):
 @pytest.mark.parametrize(
     ("layer", "forward"),
     [
-        ("LSTM(4, 4, batch_first=True)", "return self.rnn(x)[0]"),
+        ("RNN(4, 4, batch_first=True)", "return self.rnn(x)[0]"),
         ("GRU(4, 4, batch_first=True)", PACKED.strip()),
     ],
-    ids=["LSTM", "packed GRU"],
+    ids=["RNN", "packed GRU"],
 )
 @pytest.mark.sampled(1)
 def test_recurrent_layers_go_to_torchscript_with_the_reason(tmp_path, layer, forward):

@@ -14,6 +14,7 @@ from convkit.protocol.messages import Sample, SurveyResult
 from convkit.worker.exporters import torch_exporter
 from convkit.worker.exporters.dynamic_trace import recurrent_modules, trace
 from convkit.worker.exporters.export_job import ExportJob, UnexportableError
+from convkit.worker.exporters.open_sizes.recurrent_layers import open_steps
 from convkit.worker.exporters.torchscript_alternative import prove_torchscript
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.contract_module import ContractModule
@@ -179,7 +180,8 @@ def obstacle_of(
             if found.outputs is None or found.findings:
                 return Obstacle(" ".join(finding.message for finding in found.findings), None)
             if sum(each.numel() for each in job.module.parameters()) > _MOST_WEIGHTS:
-                trace(job.module, found.inputs, contract, loaded.source_root)
+                with open_steps():
+                    trace(job.module, found.inputs, contract, loaded.source_root)
             else:
                 torch_exporter.export(job)
     except UnexportableError as error:

@@ -1,4 +1,4 @@
-"""How many steps a model's recurrent layers take, which torch.export writes out one by one."""
+"""How many steps a model's recurrent layers take that torch.export writes out one by one."""
 
 import contextlib
 from collections.abc import Sequence
@@ -7,17 +7,20 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from convkit.worker.exporters.open_sizes.recurrent_layers import is_whole
+
 
 def recurrent_steps(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> int:
-    """Return the steps that a run takes, over all layers and directions; 0 if the model refuses to
-    run.
+    """Return the steps that a run takes, over all layers and directions, except in layers that ONNX
+    has a node for; 0 if the model refuses to run.
     """
     steps = 0
 
     def count(layer: torch.nn.Module, given: tuple[Any, ...]) -> None:
         nonlocal steps
         assert isinstance(layer, torch.nn.RNNBase)
-        length = _length(layer, given[0]) if given else 0
+        is_packed = bool(given) and isinstance(given[0], PackedSequence)
+        length = _length(layer, given[0]) if given and (is_packed or not is_whole(layer)) else 0
         steps += length * layer.num_layers * (1 + layer.bidirectional)
 
     layers = [each for each in module.modules() if isinstance(each, torch.nn.RNNBase)]

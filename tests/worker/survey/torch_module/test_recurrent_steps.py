@@ -25,9 +25,10 @@ class Refusing(torch.nn.Module):
 @pytest.mark.parametrize(
     ("module", "shape", "steps"),
     [
-        (torch.nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True), (5, 7, 4), 28),
+        (torch.nn.LSTM(4, 3, 2, True, True, 0.0, True, 2), (5, 7, 4), 28),
         (torch.nn.RNN(4, 3), (7, 5, 4), 7),
-        (torch.nn.GRU(4, 3, batch_first=True), (7, 4), 7),
+        (torch.nn.RNN(4, 3, batch_first=True), (7, 4), 7),
+        (torch.nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True), (5, 7, 4), 0),
         (Packed(), (2, 7, 4), 5),
         (torch.nn.Linear(4, 3), (7, 4), 0),
         (Refusing(), (7, 4), 0),
