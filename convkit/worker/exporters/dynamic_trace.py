@@ -8,7 +8,7 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from convkit.worker.exporters.deferred_guards import without_guards
 from convkit.worker.exporters.export_job import WRAPPER, UnexportableError
 from convkit.worker.exporters.open_sizes.declared_axes import dynamic_shapes, shared_axes
 from convkit.worker.exporters.open_sizes.plain_numbers import open_numbers, rounding_sizes
-from convkit.worker.exporters.open_sizes.recurrent_layers import are_open, is_whole
+from convkit.worker.exporters.open_sizes.recurrent_layers import is_open
 from convkit.worker.exporters.open_sizes.size_arithmetic import plain_arithmetic
 from convkit.worker.exporters.open_sizes.traceable_functions import OpenSizes
 from convkit.worker.exporters.specializations import SizeLines, size_lines
@@ -83,7 +83,7 @@ def trace(
         if stops_at_packing(error) and not recurrent_modules(module):
             with contextlib.suppress(Exception), every_line(root), masked_packing(module):
                 return _exported(module, inputs, contract)
-        unrolled = unrolled_modules(module, whole=are_open())
+        unrolled = unrolled_modules(module, is_open)
         findings = _constraint_findings(str(error), contract, unrolled)
         about_sizes = findings or isinstance(_root(error), _OF_NUMBERS)
         if about_sizes and (program := _opened(module, inputs, contract, root, findings)):
@@ -326,15 +326,11 @@ def recurrent_modules(module: torch.nn.Module) -> dict[str, str]:
     return {name: type(each).__name__ for name, each in _recurrent(module)}
 
 
-def unrolled_modules(module: torch.nn.Module, *, whole: bool) -> dict[str, str]:
-    """Return the recurrent layers that torch.export unrolls: all, or if it keeps those `whole` that
-    ONNX has nodes for, the others.
-    """
-    return {
-        name: type(each).__name__
-        for name, each in _recurrent(module)
-        if not (whole and is_whole(each))
-    }
+def unrolled_modules(
+    module: torch.nn.Module, is_kept: Callable[[torch.nn.RNNBase], bool]
+) -> dict[str, str]:
+    """Return the recurrent layers that torch.export unrolls: those that are not kept."""
+    return {name: type(each).__name__ for name, each in _recurrent(module) if not is_kept(each)}
 
 
 def _recurrent(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.RNNBase]]:

@@ -15,6 +15,7 @@ from convkit.worker.exporters.axis_lines import at_lines
 from convkit.worker.exporters.dynamic_trace import unrolled_modules
 from convkit.worker.exporters.export_job import ExportJob
 from convkit.worker.exporters.export_proof import Proof, prove
+from convkit.worker.exporters.open_sizes.recurrent_layers import is_whole
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.original.probing.torch_comparisons import find_decisions
 
@@ -50,7 +51,7 @@ def with_alternative(
     decisions, numbers = find_decisions(
         job.module, job.examples.draw, job.contract, job.probe.sizes, root
     )
-    recurrent = unrolled_modules(job.loaded.module, whole=True)
+    recurrent = unrolled_modules(job.loaded.module, is_whole)
     choice = prove_torchscript(job, decisions, first_line(error))
     if choice is not None:
         if takes_it:

@@ -240,8 +240,8 @@ def _typed(number: float, wanted: int | None, usual: Any) -> bool | int | float:
 
 def like(number: int | None, own: Translation) -> Translation:
     """Translate to a tensor of another's size, filled with a number (None: with that given), by
-    default in the other's element type. A number that is only known at run time is left to
-    coremltools' `own`.
+    default in the other's element type. A number that is only known at run time, such as a size, is
+    added: coremltools' `own` fills with zeros.
     """
     if getattr(own, "has_type", False):
         return own
@@ -251,21 +251,25 @@ def like(number: int | None, own: Translation) -> Translation:
         from coremltools.converters.mil.mil import Builder, types
 
         tensor, *positional = _get_inputs(context, node)
-        filled = number if number is not None else value(positional.pop(0))
-        if filled is None:
-            own(context, node)
-            return
+        given = positional.pop(0) if number is None else None
+        filled = number if given is None else value(given)
         (kind,) = _get_kwinputs(
             context, node, "dtype", default=[positional[0] if positional else None]
         )
         wanted = None if kind is None else int(value(kind))
-        typed: Any = _typed(float(filled), wanted, tensor.dtype)
+        typed: Any = _typed(float(filled or 0), wanted, tensor.dtype)
         if wanted == _TORCH_HALF or (wanted is None and tensor.dtype == types.fp16):
-            typed = np.float16(filled)
+            typed = np.float16(typed)
+        name = {"name": node.name} if filled is not None else {}
         if tensor.rank == 0:
-            context.add(Builder.const(val=typed, name=node.name))
+            whole = Builder.const(val=typed, **name)
         else:
-            context.add(Builder.fill(shape=Builder.shape(x=tensor), value=typed, name=node.name))
+            whole = Builder.fill(shape=Builder.shape(x=tensor), value=typed, **name)
+        if filled is None:
+            added = Builder.cast(x=given, dtype=types.builtin_to_string(whole.dtype))
+            join = Builder.logical_or if types.is_bool(whole.dtype) else Builder.add
+            whole = join(x=whole, y=added, name=node.name)
+        context.add(whole)
 
     translated.has_type = True  # type: ignore[attr-defined]  # registering twice changes nothing
     return translated

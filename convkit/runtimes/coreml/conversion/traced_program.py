@@ -39,9 +39,12 @@ from convkit.worker.exporters.decompositions.masked_packing import masked_packin
 from convkit.worker.exporters.deferred_guards import drop_assertions
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.export_job import UnexportableError
+from convkit.worker.exporters.open_sizes.recurrent_layers import open_steps
 from convkit.worker.job_context import StageFailedError
 from convkit.worker.mil.operation_modules import ModuleOf, module_path
 
+# Recurrent layers that coremltools translates as they are.
+_KEPT = ("LSTM",)
 # Each round may bring forth operators that have to be decomposed in their turn.
 _MOST_ROUNDS = 4
 
@@ -148,9 +151,11 @@ def _traced(
     root: str | None,
 ) -> TracedProgram:
     try:
-        traced = trace(module, examples, contract)
+        with open_steps(_KEPT):
+            traced = trace(module, examples, contract)
         try:
-            program = decomposed(traced)
+            with open_steps(_KEPT):
+                program = decomposed(traced)
             drop_unread_writes(program)
         except UnrewrittenError as error:
             explain = complex_numbers if concerns_complex(error.node) else too_high

@@ -14,7 +14,9 @@ from torch._decomp import decomposition_table
 
 # Where torch looks for what computes an operator in a trace.
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-_OPEN = contextvars.ContextVar("open_steps", default=False)
+# Layers that ONNX has a node for, and the operators that they are in a trace.
+_WHOLE = {"LSTM": torch.ops.aten.lstm.input, "GRU": torch.ops.aten.gru.input}
+_OPEN = contextvars.ContextVar[Sequence[str]]("open_steps", default=())
 Results = tuple[torch.Tensor, ...]
 
 
@@ -32,13 +34,13 @@ def _(x: torch.Tensor, width: int) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def open_steps() -> Iterator[None]:
+def open_steps(kinds: Sequence[str] = tuple(_WHOLE)) -> Iterator[None]:
     """Keep the steps of LSTMs and GRUs open in traces, inside the block. Packed sequences, whose
     steps are values, stay as they are, and so do layers that ONNX has no node for.
     """
     with contextlib.ExitStack() as ended:
-        ended.callback(_OPEN.reset, _OPEN.set(True))
-        for operator in (torch.ops.aten.lstm.input, torch.ops.aten.gru.input):
+        ended.callback(_OPEN.reset, _OPEN.set(kinds))
+        for operator in map(_WHOLE.__getitem__, kinds):
             ended.callback(operator._dispatch_cache.clear)  # noqa: SLF001 - no public name
             tables = [(operator.py_kernels, key) for key in _KEYS]
             for table, key in (*tables, (decomposition_table, operator)):
@@ -49,14 +51,14 @@ def open_steps() -> Iterator[None]:
         yield
 
 
-def are_open() -> bool:
-    """Return whether steps are kept open now."""
-    return _OPEN.get()
+def is_open(layer: torch.nn.RNNBase) -> bool:
+    """Return whether a layer's steps are kept open now."""
+    return type(layer).__name__ in _OPEN.get() and is_whole(layer)
 
 
 def is_whole(layer: torch.nn.RNNBase) -> bool:
-    """Return whether ONNX has a node for a layer, so that `open_steps` keeps its steps open. It has
-    none for what projects an LSTM's output, and torch's exporter translates no plain RNN.
+    """Return whether ONNX has a node for a layer. It has none for what projects an LSTM's output,
+    and torch's exporter translates no plain RNN.
     """
     return isinstance(layer, torch.nn.LSTM | torch.nn.GRU) and not layer.proj_size
 

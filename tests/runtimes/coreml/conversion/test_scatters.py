@@ -54,6 +54,11 @@ USES: dict[str, Use] = {
     "index_reduce": lambda x: x[..., :4].index_reduce(2, PLACES, x, "amax"),
     "assignment": assigned,
     "masks": masked,
+    "a size for numbers": lambda x: (
+        torch.full_like(x, x.shape[0])
+        + torch.full_like(x > 0, x.shape[0])
+        + torch.full_like(x, x.shape[0] - 1, dtype=torch.int32)
+    ),
     "two indices": lambda x: x.index_put((torch.arange(x.shape[0]), PLACES[:1]), x[:, 1]),
     "added up": lambda x: torch.ops.aten.index_put(
         x, [None, PLACES % 4], x[:, PLACES % 4], accumulate=True

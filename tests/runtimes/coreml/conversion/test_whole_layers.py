@@ -1,12 +1,16 @@
-"""LSTM layers of a fixed length stay whole operations of an ML program, beside operators that
-only torch.export's program can be decomposed for.
+"""LSTM layers stay whole operations of an ML program, beside operators that only torch.export's
+program can be decomposed for.
 """
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from coreml_modules import behind_contract, converted, evaluated
+from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
 from torch import nn
+
+from convkit.protocol.contract import Axis
 
 
 class Recurrent(nn.Module):
@@ -31,6 +35,21 @@ def test_they_are_one_operation_for_each_layer(*, is_special: bool) -> None:
     assert kinds.count("lstm") == 2
     result = evaluated(found.program, {"x": x})["y"]
     assert np.abs(result - module(x).detach().numpy()).max() <= 1e-5
+
+
+@pytest.mark.parametrize("is_special", [False, True])
+@pytest.mark.sampled(1)
+def test_they_take_as_many_steps_as_there_are(tmp_path: Path, *, is_special: bool) -> None:
+    module = Recurrent(is_special=is_special).eval()
+    x = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(1))
+    contract = behind_contract(module, {"x": x}, ["y"], (BATCH, Axis("steps", 1, 5, 12)))
+    found = converted(contract, {"x": x})
+    assert found.source.refusal is None
+    program = saved(found, tmp_path)
+    for batch, steps in ((1, 1), (2, 5), (4, 12)):
+        x = torch.randn(batch, steps, 4, generator=torch.Generator().manual_seed(steps))
+        result = evaluated(program, {"x": x})["y"]
+        assert np.abs(result - module(x).detach().numpy()).max() <= 1e-5
 
 
 class Step(nn.Module):
