@@ -1,6 +1,6 @@
 """Runs an original whose results are off by rounding, as other kernels' are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,3 +42,14 @@ def moved(tensor: torch.Tensor, steps: tuple[int, int]) -> torch.Tensor:
         return tensor
     by = torch.tensor(steps).repeat(tensor.numel() // 2 + 1)[: tensor.numel()]
     return tensor * (1 + by.view(tensor.shape) * 2.0**-23)
+
+
+def reads_numbers_alone(module: torch.nn.Module, inputs: Iterable[torch.Tensor]) -> bool:
+    """Return whether a module computes with whole numbers, as of pixels and counts, which cannot be
+    moved by units in the last place: nothing else goes in, and no table is looked up.
+    """
+    tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    return not (
+        any(each.is_floating_point() for each in inputs)
+        or any(isinstance(each, tables) for each in module.modules())
+    )

@@ -20,7 +20,7 @@ from convkit.worker.cases.equal_scores import differing
 from convkit.worker.metrics.errors_by_scale import largest_in_units
 from convkit.worker.original.float64_mode import run_in_float64
 from convkit.worker.original.torch_dtypes import to_arrays
-from convkit.worker.original.unsteady_mode import Unsteady, moved
+from convkit.worker.original.unsteady_mode import Unsteady, moved, reads_numbers_alone
 from convkit.worker.reference.recorded_original import TorchCase
 from convkit.worker.verification.ties import element_text
 
@@ -62,7 +62,8 @@ def rounding_finding(
     try:
         exact = run_in_float64(case.module, case.inputs, outputs)
         computed = converted(feeds)
-        resolved = _resolved(case, outputs, exact, inside=is_of_plain_rows(name))
+        inside = is_of_plain_rows(name) or reads_numbers_alone(case.module, case.inputs.values())
+        resolved = _resolved(case, outputs, exact, inside=inside)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 - either may raise anything in a type it was not made for
@@ -96,7 +97,7 @@ def _resolved(
 ) -> dict[str, _Distance]:
     """Return how far float32 is from float64 in each float output, at the inputs and weights and
     near them: zeros have no neighbors in units of their own, and a sum of equal numbers may round
-    luckily. `inside`: results of the model's operations are moved, too.
+    luckily. `inside`: results of the model's operations are moved, too, as where they cannot be.
     """
     floats = [each for each in outputs if exact[each].dtype == np.float64]
     found = dict.fromkeys(floats, _Distance(0.0, 0.0))

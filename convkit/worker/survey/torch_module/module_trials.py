@@ -1,5 +1,6 @@
 """Runs a torch module at given axis sizes and records what it accepts and returns."""
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from convkit.worker.original.inner_gradients import recording
 from convkit.worker.original.input_structure import Arguments
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
+from convkit.worker.original.unsteady_mode import Unsteady, reads_numbers_alone
 from convkit.worker.survey.sizes.perturbed_weights import moved
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
 from convkit.worker.survey.sizes.work_clock import WorkClock
@@ -108,18 +110,22 @@ class ModuleTrials(Trials):
     def values_nearby(
         self, feeds: Mapping[str, np.ndarray], case: str
     ) -> dict[str, np.ndarray] | None:
-        """Return the outputs' values, with weights of float32 a few units in the last place off."""
+        """Return the outputs' values, with weights of float32 a few units in the last place off,
+        and results of operations as well if inputs cannot be.
+        """
         if not self.moves_weights or isinstance(self._module, torch.jit.ScriptModule):
             return self.values(feeds)
+        tensors = tensors_of(feeds)
+        moves = reads_numbers_alone(self._module, tensors.values())
         weights = {
             name: torch.from_numpy(moved(name, to_array(each.detach()), case, _UNITS))
             for name, each in self._module.named_parameters()
             if each.dtype == torch.float32
         }
         try:
-            with torch.no_grad():
+            with torch.no_grad(), Unsteady() if moves else contextlib.nullcontext():
                 returned = torch.func.functional_call(
-                    self._module, weights, (), self.arguments(tensors_of(feeds))
+                    self._module, weights, (), self.arguments(tensors)
                 )
         except Exception:  # noqa: BLE001 - a model may raise anything
             return None
