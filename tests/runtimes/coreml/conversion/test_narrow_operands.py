@@ -17,7 +17,7 @@ FUNCTIONS: dict[str, Function] = {
     "gathered": lambda x, places: x.gather(1, places),
     "selected": lambda x, _: x.index_select(1, torch.tensor([0, 2])),
     "largest": lambda x, _: x.amax(1),
-    "sorted": lambda x, _: x.sort(1, stable=True)[1],
+    "sorted": lambda x, _: x.sort(dim=1, stable=True)[1],
     "counted": lambda x, _: x.prod(1),
     "compared": lambda x, places: x < (places > 0),
     "written": lambda x, _: torch.slice_scatter(x, x[:, 2:], 1, 0, 2),
