@@ -79,8 +79,8 @@ def _by_shapes(by_steps: Callable[..., Results]) -> Callable[..., Results]:
         batch_first: bool,  # noqa: FBT001 - as above
     ) -> Results:
         states = [state] if isinstance(state, torch.Tensor) else [*state]
-        is_open = isinstance(x.shape[1 if batch_first else 0], torch.SymInt)
-        if not is_open or len({each.shape[-1] for each in states}) > 1:  # a projected LSTM
+        is_symbolic = isinstance(x.shape[1 if batch_first else 0], torch.SymInt)
+        if not is_symbolic or len({each.shape[-1] for each in states}) > 1:  # a projected LSTM
             return by_steps(
                 *(x, state, weights, has_biases, layers, dropout, train, bidirectional, batch_first)
             )

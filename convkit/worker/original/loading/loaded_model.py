@@ -46,5 +46,6 @@ class LoadedModel:
         """Whether inputs are as the configuration says: a module of the user's own may have the
         configuration of a part.
         """
-        forward = type(self.module).forward.__module__
-        return self.config is not None and forward.startswith("transformers")
+        if self.config is None:
+            return False
+        return type(self.module).forward.__module__.startswith("transformers")

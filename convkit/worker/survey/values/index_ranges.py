@@ -81,9 +81,9 @@ def without_markers(
         sample, low = found.samples[name], lows[name]
         if sample.numbers[1] - low <= FEW or sample.held:
             continue
-        note = _why_left_out(name, low, found, trials) or _why_left_out(
-            name, low, found, trials, {each: usual[each] for each in usual if each != name}
-        )
+        note = _why_left_out(name, low, found, trials)
+        if note is None and (others := {each: usual[each] for each in usual if each != name}):
+            note = _why_left_out(name, low, found, trials, others)
         if note is not None:
             narrowed = Sample("integers", (low + 1.0, sample.numbers[1]))
             found = dataclasses.replace(
