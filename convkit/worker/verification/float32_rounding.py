@@ -97,7 +97,8 @@ def _resolved(
 ) -> dict[str, _Distance]:
     """Return how far float32 is from float64 in each float output, at the inputs and weights and
     near them: zeros have no neighbors in units of their own, and a sum of equal numbers may round
-    luckily. `inside`: results of the model's operations are moved, too, as where they cannot be.
+    luckily. `inside`: results of the model's operations are moved, too, for plain rows and where
+    inputs cannot be.
     """
     floats = [each for each in outputs if exact[each].dtype == np.float64]
     found = dict.fromkeys(floats, _Distance(0.0, 0.0))

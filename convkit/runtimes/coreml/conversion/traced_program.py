@@ -153,14 +153,13 @@ def _traced(
     try:
         with open_steps(_KEPT):
             traced = trace(module, examples, contract)
-        try:
-            with open_steps(_KEPT):
+            try:
                 program = decomposed(traced)
-            drop_unread_writes(program)
-        except UnrewrittenError as error:
-            explain = complex_numbers if concerns_complex(error.node) else too_high
-            finding = explain(origin_of(error.node, wrapper, root))
-            raise _NoCounterpartError([finding]) from error
+            except UnrewrittenError as error:
+                explain = complex_numbers if concerns_complex(error.node) else too_high
+                finding = explain(origin_of(error.node, wrapper, root))
+                raise _NoCounterpartError([finding]) from error
+        drop_unread_writes(program)
         _refuse_unknown(program, wrapper, root)
     except _NoCounterpartError:
         raise

@@ -108,18 +108,13 @@ def _why_left_out(
     sizes = {axis.name: axis.min for axis in contract.axes}
     given = at_full_length(contract.inputs, found.samples, sizes)
     feeds = trials.drawn(contract.inputs, given, sizes, _ENDS)
-    marked, other = (
-        trials.values(
-            {
-                **feeds,
-                **{
-                    each: np.full_like(feeds[each], value)
-                    for each, value in {**others, name: number}.items()
-                },
-            }
-        )
-        for number in (low, low + 1)
-    )
+
+    def returned(number: int) -> dict[str, np.ndarray] | None:
+        numbers = {**others, name: number}
+        filled = {each: np.full_like(feeds[each], value) for each, value in numbers.items()}
+        return trials.values({**feeds, **filled})
+
+    marked, other = returned(low), returned(low + 1)
     if marked is None or other is None or has_nan(other):
         return None
     if low == 0 and has_infinity(marked) and not has_infinity(other):
