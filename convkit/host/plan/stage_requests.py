@@ -24,12 +24,7 @@ from convkit.host.recipe.keys.low_precision_types import (
 )
 from convkit.host.recipe.keys.model_sources import FILE_KINDS
 from convkit.host.recipe.keys.recipe import Model, Recipe, Target
-from convkit.host.recipe.keys.tolerances import (
-    FROM_PRECISION,
-    follows_from_type,
-    limits_for,
-    tolerance_of,
-)
+from convkit.host.recipe.keys.tolerances import follows_from_type, limits_for
 from convkit.protocol.json_codec import encode
 from convkit.protocol.messages import (
     BuildRequest,
@@ -337,8 +332,7 @@ def _searched_limits(recipe: Recipe, target: Target) -> dict[str, dict[str, floa
 def _clipped(recipe: Recipe, target: Target) -> tuple[str, ...]:
     """Return the kinds of cases that no output of a target is judged in, as in its verdict."""
     judged = any(
-        tolerance_of(recipe, target, output.name, None).place != FROM_PRECISION
-        for output in recipe.outputs
+        not follows_from_type(recipe, target, output.name, None) for output in recipe.outputs
     )
     return (
         ()

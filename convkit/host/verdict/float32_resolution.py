@@ -5,12 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from convkit.host.recipe.keys.low_precision_types import compared_type, is_calibrated_for
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
-from convkit.host.recipe.keys.tolerances import (
-    FROM_PRECISION,
-    follows_from_type,
-    limits_for,
-    tolerance_of,
-)
+from convkit.host.recipe.keys.tolerances import follows_from_type, limits_for
 from convkit.host.record.run_record import CaseVerdict
 from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
@@ -70,11 +65,11 @@ class ResolutionLimits:
         """
         if is_of_plain_rows(case) and compared_type(self.recipe, self.target) is not None:
             return {}
-        found = tolerance_of(self.recipe, self.target, metrics.output, self.override)
-        if found.place == FROM_PRECISION and not is_calibrated_for(self.target, case):
+        is_of_type = follows_from_type(self.recipe, self.target, metrics.output, self.override)
+        if is_of_type and not is_calibrated_for(self.target, case):
             return {}
         limits = self.of_output(metrics.output)
-        if follows_from_type(self.recipe, self.target, metrics.output, self.override):
+        if is_of_type:
             limits = with_chance(limits, metrics)
         usual = self.usual.get(metrics.output, 0.0)
         limits = dict(for_small(limits, metrics.elements, metrics.reference_rms, usual))

@@ -17,7 +17,7 @@ from convkit.protocol.messages import (
 from convkit.protocol.metrics.near_zero_outputs import largest_magnitudes
 from convkit.protocol.metrics.unusually_small import usual_magnitudes
 from convkit.worker.cases.case_files import read_cases, read_tensors
-from convkit.worker.cases.equal_scores import ScoredPlaces, read_open, read_scores
+from convkit.worker.cases.equal_scores import Open, ScoredPlaces, read_open, read_scores
 from convkit.worker.cases.invariance_cases import row_axis, take_rows
 from convkit.worker.cases.plain_rows import is_beyond_low_types
 from convkit.worker.cases.values.padding_masks import output_padding
@@ -33,10 +33,10 @@ _LEFT_OUT = (is_at_decisions, is_of_plain_rows)
 class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
     meaningless (see `compare`). `contract` says which outputs are sets of rows, `scored` has the
-    scores of outputs that are places of equal ones, `are_open` which elements depend on the
-    order of equal ones, `steps` which labels are steps of a score. `usual` is how large outputs are
-    in most cases, `largest` how large their largest values are in any. `only_finite`: no limit
-    applies but that the outputs are finite where the original's are.
+    scores of outputs that are places of equal ones, `are_open` what else is right where elements
+    depend on the order of equal ones, `steps` which labels are steps of a score. `usual` is how
+    large outputs are in most cases, `largest` how large their largest values are in any.
+    `only_finite`: no limit applies but that the outputs are finite where the original's are.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -45,7 +45,7 @@ class JudgedCase:
     contract: Contract = dataclasses.field(default_factory=lambda: Contract((), (), ()))
     scored: Mapping[str, ScoredPlaces] = dataclasses.field(default_factory=dict)
     only_finite: bool = False
-    are_open: Mapping[str, np.ndarray] | None = None
+    are_open: Open | None = None
     steps: Mapping[str, Steps] | None = None
     usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
     largest: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -131,8 +131,14 @@ def _judged(
         feeds = take_rows(contract.inputs, rows.name, feeds, different)
         expected = take_rows(contract.outputs, rows.name, expected, different)
         if are_open is not None:
-            known_open = [spec for spec in contract.outputs if spec.name in are_open]
-            are_open = take_rows(known_open, rows.name, are_open, different)
+            are_open = {
+                spec.name: tuple(
+                    take_rows([spec], rows.name, {spec.name: each}, different)[spec.name]
+                    for each in are_open[spec.name]
+                )
+                for spec in contract.outputs
+                if spec.name in are_open
+            }
         places = {name: each.rows for name, each in scored.items()}
         parted = [spec for spec in contract.outputs if spec.name in scored]
         for name, kept in take_rows(parted, rows.name, places, different).items():

@@ -34,6 +34,10 @@ _OPEN_IN: Mapping[LowType, Side] = {
 ROUNDED = 1e-4
 
 Arrays = Mapping[str, np.ndarray]
+# Of each output, what else is right than the original's values: which elements may be any number
+# (bool, in the output's shape), and other values of each element (of the output's type, along one
+# more axis, the last).
+Open = Mapping[str, tuple[np.ndarray, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,27 +125,24 @@ def read_scores(root: Path, case: str, outputs: tuple[TensorSpec, ...]) -> dict[
     return found
 
 
-def write_open(
-    root: Path, case: str, are_open: Mapping[str, np.ndarray], low: LowType | None = None
-) -> None:
-    """Write which elements of a case's outputs depend on the order of scores that are equal, or
-    that a type does not tell apart.
+def write_open(root: Path, case: str, are_open: Arrays, low: LowType | None = None) -> None:
+    """Write what else is right for elements of a case's outputs (see `Open`) because they depend on
+    the order of scores that are equal, or that a type does not tell apart.
     """
     write_tensors(root, case, _side(low), are_open)
 
 
 def read_open(
     root: Path, case: str, outputs: tuple[TensorSpec, ...], low: LowType | None = None
-) -> dict[str, np.ndarray] | None:
-    """Return which elements of a case's outputs depend on the order of scores that are equal, or
-    that a type does not tell apart; None if no element does.
+) -> Open | None:
+    """Return what else is right for elements of a case's outputs, as they depend on the order of
+    scores that are equal, or that a type does not tell apart; None if no element does.
     """
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, tuple[np.ndarray, ...]] = {}
     for side in dict.fromkeys((_side(None), _side(low))):
         for spec in outputs:
             if (file := tensor_file(root, case, side, spec.name)).exists():
-                read = np.load(file, mmap_mode="r")
-                found[spec.name] = found[spec.name] | read if spec.name in found else read
+                found[spec.name] = (*found.get(spec.name, ()), np.load(file, mmap_mode="r"))
     return found or None
 
 
@@ -149,20 +150,29 @@ def _side(low: LowType | None) -> Side:
     return _OPEN_IN.get(low, "open") if low is not None else "open"
 
 
-def with_open(outputs: Arrays, expected: Arrays, are_open: Arrays | None) -> Arrays:
+def with_open(outputs: Arrays, expected: Arrays, are_open: Open | None) -> Arrays:
     """Return a model's outputs, with the original's elements where these depend on the order of
-    equal scores and the model's are numbers: any order is right.
+    equal scores and the model's are as right.
     """
     if are_open is None:
         return outputs
     return {
-        name: np.where(are_open[name] & np.isfinite(values), expected[name], values).astype(
+        name: np.where(_are_right(values, are_open[name]), expected[name], values).astype(
             values.dtype
         )
         if name in are_open and name in expected and values.shape == expected[name].shape
         else values
         for name, values in outputs.items()
     }
+
+
+def _are_right(values: np.ndarray, ways: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Say which elements are numbers where any is right, or one of those that are."""
+    found = np.zeros(values.shape, dtype=bool)
+    for way in ways:
+        is_any = way.dtype.kind == "b" and way.ndim == values.ndim
+        found |= way & np.isfinite(values) if is_any else (way == values[..., None]).any(-1)
+    return found
 
 
 def differing(

@@ -3,7 +3,7 @@ a largest value, of the best k, in order; and what follows from the order of equ
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from convkit.worker.cases.equal_scores import (
     write_scores,
 )
 from convkit.worker.original.dispatch_mode import OperationMode
+from convkit.worker.original.first_results import FirstResults, repeated
 from convkit.worker.original.torch_dtypes import to_array
 from convkit.worker.original.unsteady_mode import Unsteady
 from convkit.worker.reference.original_model import OriginalModel
@@ -45,8 +46,9 @@ _PLACES = {
 }
 # Those of them that choose what lies between others.
 _BETWEEN = ("aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode")
-# Those that return equal whole numbers in any order: torch documents the first for the others.
-_UNORDERED = ("aten::topk", "aten::sort", "aten::sort.stable")
+# Those that return several in the order of their scores, and equal whole numbers in any order:
+# torch documents the first for the others.
+_ORDERED = ("aten::topk", "aten::sort", "aten::sort.stable")
 # Orders of equal scores that are tried: of two, one remains untried in one of 64 times.
 _ORDERS = 7
 _LABELS = (np.int64, np.int32)
@@ -54,8 +56,12 @@ _LABELS = (np.int64, np.int32)
 _MOST_SECONDS = 0.5
 # Scores that rounding moves further, in parts of the largest, are no scores to rank by.
 _MOST_NOISE = 1e-3
-# The part of an output's labels that a low type may leave open.
-_MOST_OPEN = 0.5
+# The part of an output's labels that a low type may leave open. Where it leaves more, each of them
+# is one of those that the original returns in more orders of near scores; if these are a larger
+# part than this of the labels that there are, they say nothing.
+_MOST_OPEN, _MOST_OF_LABELS = 0.5, 0.25
+# Orders of near scores from which other labels are collected, and how many numbers are kept.
+_MORE_ORDERS, _MOST_OTHERS = 24, 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,16 +82,22 @@ class _Choices(OperationMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[_Choice] = []
+        # How many places choices have that come in the order of their scores.
+        self.ordered: set[int] = set()
+        self.before = FirstResults(until=_PLACES)
 
     def operation(
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         result = function(*args, **kwargs)
+        self.before.add(function, args, kwargs, result)
         if function.name() in _PLACES:
             at = _PLACES[function.name()]
             places = result if at is None else result[at]
             axis = _argument(function, "dim", args, kwargs)
             self.found += _choice(to_array(args[0]), axis, to_array(places))
+            if function.name() in _ORDERED and places.dim():
+                self.ordered.add(places.shape[axis])
         return result
 
 
@@ -105,15 +117,20 @@ class AnyOfEquals(OperationMode):
     rounding. Whole numbers do not round: only what torch leaves open is open for them.
     """
 
-    def __init__(self, seed: int, near: float = NEAR) -> None:
-        """`near`: how far two equal scores are apart at most, in parts of the largest."""
+    def __init__(self, seed: int, near: float = NEAR, before: FirstResults | None = None) -> None:
+        """`near`: how far two equal scores are apart at most, in parts of the largest. `before`:
+        what operations before the first choice return, in a run with the same inputs.
+        """
         super().__init__()
         self._near = near
+        self._before = iter(()) if before is None else before.again()
         self._random = torch.Generator().manual_seed(seed)
 
     def operation(
         self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
+        if (known := repeated(self._before, function, args, kwargs)) is not None:
+            return known
         name = function.name()
         if name not in _PLACES or not args[0].numel() or not args[0].dim():
             return function(*args, **kwargs)
@@ -150,7 +167,7 @@ def _is_ordered(function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, 
     """Say whether torch documents the order in which a choice returns equal scores."""
     if function.name() == "aten::sort.stable":
         return bool(_argument(function, "stable", args, kwargs))
-    return function.name() not in _UNORDERED
+    return function.name() not in _ORDERED
 
 
 def write_open_choices(
@@ -174,52 +191,105 @@ def write_open_choices(
             original.run(feeds)
         if not seen.found and any(each.size for each in outputs.values()):
             break
+        case = _Case(record.name, original, feeds, seen.before)
         labels = {name: each for name, each in outputs.items() if each.dtype in _LABELS}
         for name, each in _scored(labels, seen.found).items():
             if each.has_equals(outputs[name]).any():
                 write_scores(folder, record.name, {name: each})
         near = max(NEAR, _noise(original, feeds, seen.found))
         if any(each.has_equals or each.scored.are_near(near) for each in seen.found):
-            _write_open(original, feeds, outputs, folder, record.name, near)
+            _write_open(case, outputs, folder, near)
         if labels and seen.found and record.seconds <= _MOST_SECONDS:
-            _write_open_labels(original, feeds, labels, folder, record.name, types)
+            _write_open_labels(case, labels, folder, types, seen.ordered)
 
 
-def _write_open(
-    original: OriginalModel, feeds: Feeds, outputs: Feeds, folder: Path, case: str, near: float
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """A case that the original ran, and what it computed before the first choice."""
+
+    name: str
+    original: OriginalModel
+    feeds: Feeds
+    before: FirstResults
+
+    def in_other_order(self, near: float, seed: int) -> Feeds:
+        """Return the original's outputs with scores as near as that in another order; none if it
+        then refuses to run: the place of one score may lead nowhere.
+        """
+        try:
+            with AnyOfEquals(seed, near, self.before):
+                return self.original.run(self.feeds)
+        except RunFailedError:
+            return {}
+
+    def open_elements(self, outputs: Feeds, near: float) -> dict[str, np.ndarray]:
+        """Return which elements of outputs depend on the order of scores as near as that."""
+        are_open = {name: np.zeros(each.shape, dtype=bool) for name, each in outputs.items()}
+        for seed in range(_ORDERS):
+            other = self.in_other_order(near, seed)
+            for name in are_open:
+                if name in other:
+                    are_open[name] |= differing(outputs[name], other[name])
+        return are_open
+
+
+def _write_open(case: _Case, outputs: Feeds, folder: Path, near: float) -> None:
     """Write which elements of a case's outputs are others if scores as near as that come in another
     order.
     """
-    are_open = _open_elements(original, feeds, outputs, near)
+    are_open = case.open_elements(outputs, near)
     if any(each.any() for each in are_open.values()):
-        write_open(folder, case, are_open)
+        write_open(folder, case.name, are_open)
 
 
 def _write_open_labels(
-    original: OriginalModel,
-    feeds: Feeds,
-    labels: Feeds,
-    folder: Path,
-    case: str,
-    types: Sequence[LowType],
+    case: _Case, labels: Feeds, folder: Path, types: Sequence[LowType], ordered: Collection[int]
 ) -> None:
-    """Write which labels are others if scores that a type does not tell apart come in another
-    order; none of an output that would hardly be judged any more.
+    """Write what other labels are right because they depend on the order of scores that a type does
+    not tell apart: any where that is a part of an output's, else those that the original returns in
+    other orders. `ordered` is how many places come in the order of their scores.
     """
     known = [low for low in types if low in NEAR_IN]
-    open_at = {
-        near: _open_elements(original, feeds, labels, near)
-        for near in dict.fromkeys(NEAR_IN[low] for low in known)
-    }
-    for low in known:
-        are_open = {
-            name: each
-            for name, each in open_at[NEAR_IN[low]].items()
-            if each.any() and each.mean() <= _MOST_OPEN
-        }
-        if are_open:
-            write_open(folder, case, are_open, low)
+    for near in dict.fromkeys(NEAR_IN[low] for low in known):
+        found = case.open_elements(labels, near)
+        parts = {name: each for name, each in found.items() if each.any()}
+        many = {name: labels[name] for name, each in parts.items() if each.mean() > _MOST_OPEN}
+        others = _other_labels(case, many, near, ordered) if many else {}
+        written = {name: each for name, each in parts.items() if name not in many} | others
+        for low in known:
+            if NEAR_IN[low] == near and written:
+                write_open(folder, case.name, written, low)
+
+
+def _other_labels(
+    case: _Case, labels: Feeds, near: float, ordered: Collection[int]
+) -> dict[str, np.ndarray]:
+    """Return which labels are as right as an output's, along a last axis: those that come at the
+    same place in another order, or in the same row of as many as are ordered. Nothing of an output
+    that they say nothing of, as they are most labels that there are.
+    """
+    seen: dict[str, list[np.ndarray]] = {name: [each] for name, each in labels.items()}
+    for seed in range(_MORE_ORDERS):
+        for name, each in case.in_other_order(near, seed).items():
+            if name in seen and each.shape == labels[name].shape:
+                seen[name].append(each)
+    found = {}
+    for name, runs in seen.items():
+        others = np.stack(runs, axis=-1)
+        if labels[name].ndim > 1 and labels[name].shape[-1] in ordered:
+            row = others.reshape(*others.shape[:-2], 1, -1)
+            others = np.broadcast_to(row, (*labels[name].shape, row.shape[-1]))
+        if others.size <= _MOST_OTHERS and _say_something(others):
+            found[name] = np.ascontiguousarray(others)
+    return found
+
+
+def _say_something(others: np.ndarray) -> bool:
+    """Return whether other labels are a small part of those that an output has."""
+    ranked = np.sort(others.reshape(-1, others.shape[-1]), axis=-1)
+    different = 1 + np.count_nonzero(np.diff(ranked, axis=-1), axis=-1)
+    labels = int(ranked.max()) - int(ranked.min()) + 1
+    return bool(different.mean() <= _MOST_OF_LABELS * labels)
 
 
 def _noise(original: OriginalModel, feeds: Feeds, choices: Sequence[_Choice]) -> float:
@@ -249,24 +319,6 @@ def _noise(original: OriginalModel, feeds: Feeds, choices: Sequence[_Choice]) ->
         if size > 0:
             largest = max(largest, float(apart.max(initial=0.0) / size))
     return min(2 * largest, _MOST_NOISE)
-
-
-def _open_elements(
-    original: OriginalModel, feeds: Feeds, outputs: Feeds, near: float
-) -> dict[str, np.ndarray]:
-    """Return which elements of outputs depend on the order of scores as near as that; none by an
-    order in which the model refuses to run: the place of one score may lead nowhere.
-    """
-    are_open = {name: np.zeros(each.shape, dtype=bool) for name, each in outputs.items()}
-    for seed in range(_ORDERS):
-        try:
-            with AnyOfEquals(seed, near):
-                other = original.run(feeds)
-        except RunFailedError:
-            continue
-        for name in are_open:
-            are_open[name] |= differing(outputs[name], other[name])
-    return are_open
 
 
 def _scored(outputs: Feeds, choices: Sequence[_Choice]) -> dict[str, ScoredPlaces]:

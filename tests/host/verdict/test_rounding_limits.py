@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from records import tensor_metrics
 from small_recipe import recipe
+from test_stages import facts
 
+from convkit.host.plan.stage_keys import Contents
+from convkit.host.plan.stage_requests import request_for
+from convkit.host.plan.stages import plan_stages
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.keys.tolerances import follows_from_type
+from convkit.host.verdict.float32_resolution import ResolutionLimits
 from convkit.host.verdict.rounding_limits import fitted, with_chance
-from convkit.protocol.messages import LowType, RoundedOutput
+from convkit.protocol.messages import LowType, PrecisionRequest, RoundedOutput
 
 STATIC = {"quantize": "static-int8"}
 WEIGHTS = {"quantize": "int4-weights"}
@@ -148,3 +153,33 @@ def test_few_labels_may_differ_by_chance(allowed: float, labels: int, limit: flo
     found = with_chance({"agreement": allowed, "by_scores": 0.5}, metrics)
     assert found["agreement"] == pytest.approx(limit, abs=1e-4)
     assert found["by_scores"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("verify", "case", "is_judged"),
+    [
+        ({}, "extreme", False),
+        ({}, "values:1", False),
+        ({}, "typical", True),
+        ({"outputs": {"y": {"agreement": 0.9}}}, "extreme", True),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_no_output_is_judged_beyond_the_calibrated_ranges_unless_somebody_wrote_limits(
+    verify: Any, case: str, dtype: str, *, is_judged: bool
+) -> None:
+    outputs = [{"name": "y", "dtype": dtype, "shape": ["batch"]}]
+    if verify and dtype == "float32":
+        verify = {"outputs": {"y": {"nrmse": 0.1}}}
+    made = recipe(
+        targets={"t": {"runtime": "onnxruntime", "precision": STATIC}},
+        verify=verify,
+        outputs=outputs,
+    )
+    metrics = dataclasses.replace(tensor_metrics(0.1), output="y", agreement=0.1)
+    limits = ResolutionLimits(made, made.targets["t"], None, {}, {}).of(metrics, case)
+    assert bool(limits) == is_judged
+    stage = next(each for each in plan_stages(made) if each.id == "precision:t")
+    asked = request_for(stage, made, Contents(made, facts([stage]), dict.fromkeys(stage.needs, "")))
+    assert isinstance(asked, PrecisionRequest)
+    assert asked.clipped == (() if verify else ("extreme", "values"))

@@ -61,11 +61,13 @@ def test_what_a_type_leaves_open_of_some_outputs_has_the_same_rows(reference: Pa
     contract = dataclasses.replace(CONTRACT, outputs=(*CONTRACT.outputs, labels))
     for name in ("typical", "largest"):
         write_tensors(reference, name, "outputs", {"best": np.array(ORDER)})
-    write_open(reference, "largest", {"best": np.array(ORDER) == 1}, "int8")
+    others = np.stack([np.array(ORDER), np.array(ORDER) + 5], axis=-1)
+    write_open(reference, "largest", {"best": np.array(ORDER) == 1})
+    write_open(reference, "largest", {"best": others}, "int8")
     case = ladder_cases(reference, contract, "int8", copies=False)["largest"]
     assert case.are_open is not None
-    assert {name: each.tolist() for name, each in case.are_open.items()} == {
-        "best": [False, True, False]
+    assert {name: [each.tolist() for each in ways] for name, ways in case.are_open.items()} == {
+        "best": [[False, True, False], [[0, 5], [1, 6], [2, 7]]]
     }
 
 

@@ -1,12 +1,14 @@
 """Which places are right where scores are equal, and what an original chooses from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import factory_source
+from torch._ops import OpOverload
 
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import CaseRecord
@@ -18,7 +20,8 @@ from convkit.worker.cases.equal_scores import (
     with_open,
     with_settled,
 )
-from convkit.worker.reference.open_choices import AnyOfEquals, write_open_choices
+from convkit.worker.original.dispatch_mode import OperationMode
+from convkit.worker.reference.open_choices import AnyOfEquals, _Choices, write_open_choices
 from convkit.worker.reference.original_model import TorchOriginal
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
@@ -146,14 +149,15 @@ def test_what_follows_from_the_order_of_equal_scores_is_left_open(
     _, expected = detected(tmp_path, x)
     are_open = read_open(tmp_path, "typical", OUTPUTS)
     assert are_open is not None
-    assert are_open["boxes"].mean() > 0.8
-    assert not are_open["scores"].any()
+    (open_boxes,), (open_scores,) = are_open["boxes"], are_open["scores"]
+    assert open_boxes.mean() > 0.8
+    assert not open_scores.any()
     other = {
         "boxes": np.array([[[2, 3], [4, 5], [6, 7]]], np.float32),
         "scores": np.full((1, 3), 1 - rounded, np.float32),
     }
     settled = with_open(other, expected, are_open)
-    assert np.array_equal(settled["boxes"][are_open["boxes"]], expected["boxes"][are_open["boxes"]])
+    assert np.array_equal(settled["boxes"][open_boxes], expected["boxes"][open_boxes])
     assert np.array_equal(settled["scores"], other["scores"])
     broken = {**other, "boxes": np.full((1, 3, 2), np.nan, np.float32)}
     assert np.isnan(with_open(broken, expected, are_open)["boxes"]).all()
@@ -163,7 +167,7 @@ def test_only_what_follows_is_open(tmp_path: Path) -> None:
     detected(tmp_path, [3.0, 1.0, 1.0, 0.2])  # the first is certain
     are_open = read_open(tmp_path, "typical", OUTPUTS)
     assert are_open is not None
-    assert are_open["boxes"][0, :, 0].tolist() == [False, True, True]
+    assert are_open["boxes"][0][0, :, 0].tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +180,7 @@ def test_scores_are_equal_that_the_models_own_rounding_moves_past_each_other(
     text = DETECTOR.replace("torch.sigmoid(x)", f"torch.sigmoid(x + {loses} - {loses})")
     detected(tmp_path, [3.0, 1.0, 1.0 + apart, 0.2], text)
     are_open = read_open(tmp_path, "typical", OUTPUTS)
-    assert (are_open is not None and bool(are_open["boxes"].any())) == is_open
+    assert (are_open is not None and bool(are_open["boxes"][0].any())) == is_open
 
 
 def test_a_model_that_refuses_what_rounding_leaves_of_whole_numbers_is_run_as_it_is(
@@ -189,7 +193,7 @@ def test_a_model_that_refuses_what_rounding_leaves_of_whole_numbers_is_run_as_it
     detected(tmp_path, [3.0, 1.0, 1.0, 0.2], text)
     are_open = read_open(tmp_path, "typical", OUTPUTS)
     assert are_open is not None
-    assert are_open["boxes"].any(), "equal scores are found without it"
+    assert are_open["boxes"][0].any(), "equal scores are found without it"
 
 
 def test_scores_that_differ_leave_nothing_open(tmp_path: Path) -> None:
@@ -268,8 +272,8 @@ def build():
     write_open_choices(original, contract, [record], tmp_path, ())
     are_open = read_open(tmp_path, "typical", outputs)
     assert are_open is not None
-    assert are_open["y"].tolist() == [[False, True]]
-    assert not are_open["count"].any()
+    assert are_open["y"][0].tolist() == [[False, True]]
+    assert not are_open["count"][0].any()
 
 
 LABELER = """
@@ -302,10 +306,10 @@ def test_a_low_type_leaves_labels_open_whose_scores_it_does_not_tell_apart(tmp_p
     labeled(tmp_path, [clear, clear, [1.0, 0.997, 0.0], [0.0, 1.0, 0.975], clear, clear])
     half = read_open(tmp_path, "typical", LABELS, "float16")
     assert half is not None
-    assert half["best"].tolist() == [False, False, True, False, False, False]
+    assert half["best"][0].tolist() == [False, False, True, False, False, False]
     bytes_ = read_open(tmp_path, "typical", LABELS, "int8")
     assert bytes_ is not None
-    assert bytes_["best"].tolist() == [False, False, True, True, False, False]
+    assert bytes_["best"][0].tolist() == [False, False, True, True, False, False]
     assert read_open(tmp_path, "typical", LABELS, "int4") is None
     assert read_open(tmp_path, "typical", LABELS) is None
 
@@ -314,6 +318,115 @@ def test_labels_are_judged_where_a_low_type_tells_hardly_any_score_apart(tmp_pat
     near = [1.0, 0.997, 0.0]
     labeled(tmp_path, [near, near, near, near, [1.0, 0.0, 0.0], near])
     assert read_open(tmp_path, "typical", LABELS, "float16") is None
+
+
+DECODER = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        {before}
+        score, best = torch.log_softmax(x, -1).topk(4)
+        return score, best % 1000, best // 1000
+
+def build():
+    return Net()
+"""
+BEAMS = (
+    TensorSpec("score", "float32", (2, 4)),
+    TensorSpec("token", "int64", (2, 4)),
+    TensorSpec("beam", "int64", (2, 4)),
+)
+
+
+def decoded(tmp_path: Path, before: str = "pass") -> tuple[TorchOriginal, np.ndarray]:
+    contract = Contract((TensorSpec("x", "float32", (2, 3000)),), BEAMS, ())
+    original = TorchOriginal(factory_source(tmp_path, DECODER.format(before=before)), contract)
+    x = np.random.default_rng(3).normal(size=(2, 3000)).astype(np.float32)
+    x[:, [7, 1040, 2100, 2500, 2950]] += np.array([8.0, 7.9, 7.8, 7.7, 7.6], np.float32)
+    write_tensors(tmp_path, "typical", "inputs", {"x": x})
+    write_tensors(tmp_path, "typical", "outputs", original.run({"x": x}))
+    record = CaseRecord("typical", "ladder", "typical", {}, 0.1)
+    write_open_choices(original, contract, [record], tmp_path, ("int8",))
+    return original, x
+
+
+@pytest.mark.parametrize("before", ["pass", "x = x.clone().add_(0)"])
+def test_where_most_labels_are_open_those_of_near_scores_are_right(
+    tmp_path: Path, before: str
+) -> None:
+    original, x = decoded(tmp_path, before)
+    expected = original.run({"x": x})
+    are_open = read_open(tmp_path, "typical", BEAMS, "int8")
+    assert are_open is not None
+    assert set(are_open) == {"token"}, "of three beams, any would be right"
+    near = original.run({"x": np.round(x * 4) / 4})
+    assert not np.array_equal(near["token"], expected["token"])
+    assert np.array_equal(with_open(near, expected, are_open)["token"], expected["token"])
+    other = original.run({"x": -x})
+    judged = with_open(other, expected, are_open)["token"]
+    assert not (judged == expected["token"]).any(), "no near score chooses these"
+
+
+def test_what_comes_before_the_choices_is_run_once(tmp_path: Path) -> None:
+    before = "x = x @ torch.eye(3000)"
+    original, x = decoded(tmp_path, before)
+    ran: list[str] = []
+
+    class Counted(OperationMode):
+        def operation(
+            self, function: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+        ) -> object:
+            ran.append(function.name())
+            return function(*args, **kwargs)
+
+    with _Choices() as seen:
+        original.run({"x": x})
+    with Counted(), AnyOfEquals(1, before=seen.before):
+        again = original.run({"x": x})
+    assert "aten::mm" not in ran
+    assert "aten::topk" in ran
+    with AnyOfEquals(1):
+        fresh = original.run({"x": x})
+    assert all(np.array_equal(again[name], each) for name, each in fresh.items())
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("y = x.clone(); y[:, 0] = 1; x = x + y", True),  # of what the run made itself
+        ("x[:, 0] += 1; x = x * 2", False),  # the input is another's in each run
+        ("y = x[:, :5]; y += 1; x = x * 2", False),
+        ("self.y = x * 2; x = x + self.y; x.sort(); self.y += 1; x = x + self.y", False),
+    ],
+)
+def test_runs_that_write_to_tensors_return_the_same_with_what_is_known(
+    tmp_path: Path, code: str, *, kept: bool
+) -> None:
+    original, x = decoded(tmp_path, code)
+    with _Choices() as seen:
+        original.run({"x": x.copy()})
+    assert (len(seen.before) > 1) == kept
+    for _ in range(2):
+        with AnyOfEquals(1, before=seen.before):
+            again = original.run({"x": x.copy()})
+        with AnyOfEquals(1):
+            fresh = original.run({"x": x.copy()})
+        assert all(np.array_equal(again[name], each) for name, each in fresh.items())
+
+
+def test_a_model_of_gradients_chooses_as_before(tmp_path: Path) -> None:
+    before = "x = x + torch.func.grad(lambda y: (y * y).sum())(x * 1.5)"
+    original, x = decoded(tmp_path, before)
+    with _Choices() as seen:
+        original.run({"x": x})
+    assert len(seen.before) > 0
+    assert all(function.name() != "aten::pow" for function, _ in seen.before.again())
+    with AnyOfEquals(1, before=seen.before):
+        again = original.run({"x": x})
+    with AnyOfEquals(1):
+        fresh = original.run({"x": x})
+    assert all(np.array_equal(again[name], each) for name, each in fresh.items())
 
 
 def test_an_order_in_which_the_model_refuses_to_run_opens_nothing(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ def constant_finding(output: str, cases: Sequence[CaseVerdict]) -> Finding | Non
     """Return N511 if one number in place of all elements of an output would pass in every case.
 
     The number is zero, the middle of the original's values, or the only value of a case. Rows with
-    extreme values (`plain-rows`) do not count, as for limits wider than the output itself. None
+    extreme values (`plain-rows`) do not count, as for limits wider than the output itself, nor do
+    cases without a limit. None
     where those are all (N501), for outputs that do not vary or lie along an axis from data, and for
     records of releases that did not measure the span.
     """
@@ -30,9 +31,12 @@ def constant_finding(output: str, cases: Sequence[CaseVerdict]) -> Finding | Non
         each
         for case in cases
         for each in case.outputs
-        if each.output == output and not is_of_plain_rows(case.case) and each.metrics.elements
+        if each.output == output
+        and each.limits
+        and not is_of_plain_rows(case.case)
+        and each.metrics.elements
     ]
-    if not met or not all(each.limits and _is_known(each.metrics) for each in met):
+    if not met or not all(_is_known(each.metrics) for each in met):
         return None
     length = max(each.metrics.reference_rms for each in met)
     if all(each.limits.keys() <= vacuous_limits(each.limits, length) for each in met):

@@ -61,7 +61,8 @@ def is_unproven(finding: Finding) -> bool:
 def _are_other_labels(recipe: Recipe, limits: Mapping[str, float], metrics: TensorMetrics) -> bool:
     """Return whether most of an output's labels differ within a distance that its limits allow."""
     dtype = next((spec.dtype for spec in recipe.outputs if spec.name == metrics.output), "")
-    return judges_labels_by_distance(dtype, limits) and not metrics.agreement >= _MOST_EQUAL
+    by_distance = bool(limits) and judges_labels_by_distance(dtype, limits)
+    return by_distance and not metrics.agreement >= _MOST_EQUAL
 
 
 def _without_limits(recipe: Recipe, cases: Sequence[CaseVerdict]) -> Iterator[Finding]:

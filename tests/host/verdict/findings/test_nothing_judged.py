@@ -75,6 +75,22 @@ def test_a_distance_between_labels_proves_nothing(limits, off, expected):
     assert codes == expected
 
 
+def test_cases_without_limits_say_nothing_of_those_that_have_some():
+    made = recipe(outputs=[{"name": "y", "dtype": "int64", "shape": ["batch", "sequence", 4]}])
+    labels = np.arange(16).reshape(4, 4)
+    right = OutputVerdict("y", True, (), {"agreement": 0.9}, compare("y", labels, labels))
+    free = OutputVerdict("y", True, (), {}, compare("y", labels, labels + 1))
+    wide = OutputVerdict("y", True, (), {"max_abs": 8.0}, compare("y", labels, labels))
+
+    def found(*outputs: OutputVerdict) -> list[str]:
+        cases = [CaseVerdict(f"case-{n}", "", {}, True, 0.1, (each,)) for n, each in
+                 enumerate(outputs)]  # fmt: skip
+        return [each.code for each in unjudged_findings(made, made.targets["ort"], cases, (), None)]
+
+    assert found(right, free) == []
+    assert found(wide, free) == ["N511"], "one number meets every limit that there is"
+
+
 @pytest.mark.parametrize(("factor", "expected"), [(1.001, []), (1.5, ["N511"]), (0.1, ["N511"])])
 def test_a_cosine_alone_proves_nothing_about_a_wrong_scale(factor, expected):
     assert codes({"cosine": 0.999}, RIGHT * np.float32(factor)) == expected
