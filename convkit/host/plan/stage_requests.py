@@ -138,6 +138,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             families=target.families,
             device=target.device,
             clipped=_clipped(recipe, target),
+            derived=_derived(recipe, target) if target.searches_precision else (),
         )
     if stage.kind == "build":
         return BuildRequest(
@@ -329,14 +330,17 @@ def _searched_limits(recipe: Recipe, target: Target) -> dict[str, dict[str, floa
     return found
 
 
+def _derived(recipe: Recipe, target: Target) -> tuple[str, ...]:
+    """Return the outputs whose limits follow from a target's type."""
+    names = (output.name for output in recipe.outputs)
+    return tuple(name for name in names if follows_from_type(recipe, target, name, None))
+
+
 def _clipped(recipe: Recipe, target: Target) -> tuple[str, ...]:
     """Return the kinds of cases that no output of a target is judged in, as in its verdict."""
-    judged = any(
-        not follows_from_type(recipe, target, output.name, None) for output in recipe.outputs
-    )
     return (
         ()
-        if judged
+        if len(_derived(recipe, target)) < len(recipe.outputs)
         else tuple(each for each in BEYOND_USUAL_RANGES if not is_calibrated_for(target, each))
     )
 

@@ -11,6 +11,7 @@ from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
+from convkit.protocol.metrics.few_labels import for_few
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.near_zero_outputs import meaningful
@@ -45,7 +46,7 @@ def resolution(findings: Sequence[Finding]) -> Resolution:
 class ResolutionLimits:
     """What a target's outputs are judged by. `largest` are the outputs' largest usual values,
     `rounded` what rounding to its type makes of the original, `usual` how large outputs are in most
-    cases.
+    cases, `few` how many of few labels differ (`shares_of_few`).
     """
 
     recipe: Recipe
@@ -55,6 +56,7 @@ class ResolutionLimits:
     resolved: Resolution
     rounded: Sequence[RoundedOutput] = ()
     usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    few: Mapping[str, tuple[float, int]] = dataclasses.field(default_factory=dict)
 
     def of(self, metrics: TensorMetrics, case: str) -> dict[str, float]:
         """Return the limits on an output in a case. Where they are not met and rounding explains
@@ -70,7 +72,7 @@ class ResolutionLimits:
             return {}
         limits = self.of_output(metrics.output)
         if is_of_type:
-            limits = with_chance(limits, metrics)
+            limits = with_chance(dict(for_few(limits, metrics, self.few)), metrics)
         usual = self.usual.get(metrics.output, 0.0)
         limits = dict(for_small(limits, metrics.elements, metrics.reference_rms, usual))
         limits = meaningful(limits, metrics, self.largest)

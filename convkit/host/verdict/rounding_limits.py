@@ -10,6 +10,7 @@ from convkit.host.recipe.keys.recipe import Target
 from convkit.host.verdict.findings.unreachable_limits import MOST_ROUNDING, ROOM
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
 from convkit.protocol.metrics.limits import OF_SPREAD
+from convkit.protocol.metrics.unusually_small import FEW_VALUES
 
 # Where rounding leaves fewer labels than this, the type is wrong for them: no limit is right.
 _LEAST_AGREEMENT = 0.75
@@ -57,7 +58,7 @@ def fitted(
         if narrow < spread <= limits["nrmse"]:
             found["nrmse"] = narrow
     if "agreement" in limits:
-        agreement = min((each.agreement for each in own), default=1.0)
+        agreement = _agreement(own)
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
         if agreement >= _LEAST_AGREEMENT:
             usual = usual_nrmse(str(low_type(target)))
@@ -77,6 +78,18 @@ def with_chance(limits: dict[str, float], metrics: TensorMetrics) -> dict[str, f
         return limits
     chance = 2 * math.sqrt(agreement * (1 - agreement) / metrics.elements)
     return limits | {"agreement": max(agreement - chance, _LEAST_AGREEMENT)}
+
+
+def _agreement(rounded: Sequence[TensorMetrics]) -> float:
+    """Return the smallest share of an output's labels that agree in a case; cases with few labels
+    count as one.
+    """
+    shares = [each.agreement for each in rounded if each.elements >= FEW_VALUES]
+    few = [each for each in rounded if 0 < each.elements < FEW_VALUES]
+    if few:
+        labels = sum(each.elements for each in few)
+        shares.append(sum(each.agreement * each.elements for each in few) / labels)
+    return min(shares, default=1.0)
 
 
 def _share_of_differing(rounded: Sequence[TensorMetrics]) -> float:

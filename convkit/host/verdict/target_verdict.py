@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.host.findings.catalog import causes_first
-from convkit.host.recipe.keys.low_precision_types import RESOLUTION, low_type
+from convkit.host.recipe.keys.low_precision_types import RESOLUTION, is_calibrated_for, low_type
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
 from convkit.host.recipe.keys.tolerances import decided_by, limits_of, tolerance_for
 from convkit.host.record.run_record import CaseVerdict, OutputVerdict, TargetStatus, Verification
@@ -44,7 +44,9 @@ from convkit.protocol.messages import (
     TensorMetrics,
     UnpaddedMetrics,
     VerifyResult,
+    is_of_plain_rows,
 )
+from convkit.protocol.metrics.few_labels import shares_of_few
 from convkit.protocol.metrics.limit_kinds import judged_error
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.metric_registry import absolute_limit
@@ -86,7 +88,15 @@ def judge(
         for case in measured.cases
         for output in case.outputs
     )
-    limits = ResolutionLimits(recipe, target, override, largest, resolved, reference.rounded, usual)
+    few = shares_of_few(
+        output
+        for case in measured.cases
+        if is_calibrated_for(target, case.case) and not is_of_plain_rows(case.case)
+        for output in case.outputs
+    )
+    limits = ResolutionLimits(
+        recipe, target, override, largest, resolved, reference.rounded, usual, few
+    )
     cases = [
         _judge_case(metrics, described[metrics.case], recipe, limits) for metrics in measured.cases
     ]

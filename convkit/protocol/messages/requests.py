@@ -97,7 +97,7 @@ class PrecisionRequest(Generic[OptionsT]):
     one of them. `reference` is the folder of the cases. `limits` are the tolerances by output, used
     for `keep_float32: auto`, in the worst of `families`; `device` is where the target will run.
     `clipped` are kinds of cases with values beyond what a quantization is calibrated for, in which
-    any error is allowed.
+    any error is allowed. `derived` are the outputs whose limits follow from the type.
     """
 
     contract: Contract
@@ -110,6 +110,7 @@ class PrecisionRequest(Generic[OptionsT]):
     families: tuple[ProductFamily, ...] = PRODUCT_FAMILIES
     device: Device = "cpu"
     clipped: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, module_of
 from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
-from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases, plain_cases
+from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases, plain_cases, with_derived
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision
@@ -72,7 +72,8 @@ def run(
     saturates = precision.saturate or bool(constants)
     searched = SearchedModel(trials, LowPrecision(precision.default, (), saturates))
     plain = plain_cases(Path(request.reference), request.contract, low_type_of(precision))
-    found = search_modules(searched, {**cases, **plain}, request.limits)
+    every = with_derived({**cases, **plain}, request.derived)
+    found = search_modules(searched, every, request.limits)
     decided = LowPrecision(precision.default, found.patterns, saturates)
     write_decision(context.output, decided)
     findings.append(searched_finding(decided, found))

@@ -16,7 +16,7 @@ from convkit.runtimes.coreml.float32_parity import (
     too_large_an_input,
 )
 from convkit.runtimes.coreml.packages.options import ProgramOptions
-from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
+from convkit.worker.cases.compared_cases import ladder_cases, plain_cases, with_derived
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision
@@ -66,6 +66,7 @@ def run(
             return PrecisionResult(precision=precision), [*findings, *why]
         given = Path(request.reference), request.contract, low_type_of(precision)
         cases = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
+        cases = with_derived(cases, request.derived)
     context.progress("measuring the range of every tensor", done=0.5)
     decision = decide(
         converted.program,

@@ -1,7 +1,7 @@
 """The ladder's cases, as precision stages examine them."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,7 @@ class JudgedCase:
     depend on the order of equal ones, `steps` which labels are steps of a score. `usual` is how
     large outputs are in most cases, `largest` how large their largest values are in any.
     `only_finite`: no limit applies but that the outputs are finite where the original's are.
+    `derived` are the outputs whose limits follow from a type.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -49,6 +50,7 @@ class JudgedCase:
     steps: Mapping[str, Steps] | None = None
     usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
     largest: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    derived: Collection[str] = ()
 
 
 def ladder_cases(
@@ -109,6 +111,16 @@ def plain_cases(reference: Path, contract: Contract, low: LowType | None) -> dic
         )
         for case in read_cases(reference).cases
         if is_of_plain_rows(case.name) and not is_beyond_low_types(case.name)
+    }
+
+
+def with_derived(
+    cases: Mapping[str, JudgedCase], derived: Collection[str]
+) -> dict[str, JudgedCase]:
+    """Return cases that know the outputs whose limits follow from a type."""
+    return {
+        name: case if case.only_finite else dataclasses.replace(case, derived=derived)
+        for name, case in cases.items()
     }
 
 

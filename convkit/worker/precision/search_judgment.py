@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from convkit.protocol.messages import PlanRound, TensorMetrics
+from convkit.protocol.metrics.few_labels import for_few, most_of_few, shares_of_few
 from convkit.protocol.metrics.limits import OF_SPREAD, Limits, overshoot, smallest_alike
 from convkit.protocol.metrics.near_zero_outputs import meaningful
 from convkit.protocol.metrics.unusually_small import for_small
@@ -71,9 +72,31 @@ def judge_round(
         share = overshoot_in(cases[name], measured, limits)
         if name not in shares or not share <= shares[name]:
             metrics[name], shares[name] = measured, share
+    for name, share in _overshoots_of_few(cases, metrics, limits):
+        shares[name] = max(shares[name], share)
     case = max(shares, key=lambda name: shares[name], default="")
     examined = smallest_alike(shares, {name: elements(cases[name]) for name in shares})
     return Round(patterns, metrics, case, shares.get(case, math.inf), examined or "")
+
+
+def _overshoots_of_few(
+    cases: Mapping[str, JudgedCase],
+    metrics: Mapping[str, tuple[TensorMetrics, ...]],
+    limits: Mapping[str, Limits],
+) -> Iterator[tuple[str, float]]:
+    """Yield by what factor outputs' labels differ too often in all cases that have few of them, and
+    the case in which most do.
+    """
+    together: dict[str, dict[str, TensorMetrics]] = {}
+    for name, found in metrics.items():
+        for each in found:
+            agreement = limits.get(each.output, {}).get("agreement", 0.0)
+            if each.output in cases[name].derived and 0 < agreement < 1 and each.elements:
+                together.setdefault(each.output, {})[name] = each
+    for output, measured in together.items():
+        differing, count = shares_of_few(measured.values()).get(output, (0.0, 1))
+        worst_case = min(measured, key=lambda name: measured[name].agreement)
+        yield worst_case, differing / most_of_few(limits[output]["agreement"], count)
 
 
 def elements(case: JudgedCase) -> int:
@@ -121,6 +144,8 @@ def _limits_of(metrics: TensorMetrics, case: JudgedCase, limits: Mapping[str, Li
         return {}
     usual = case.usual.get(metrics.output, 0.0)
     given = for_small(given, metrics.elements, metrics.reference_rms, usual)
+    if metrics.output in case.derived:
+        given = for_few(given, metrics, {})
     return meaningful(dict(given), metrics, case.largest)
 
 

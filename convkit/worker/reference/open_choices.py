@@ -59,7 +59,7 @@ _MOST_NOISE = 1e-3
 # The part of an output's labels that a low type may leave open. Where it leaves more, each of them
 # is one of those that the original returns in more orders of near scores; if these are a larger
 # part than this of the labels that there are, they say nothing.
-_MOST_OPEN, _MOST_OF_LABELS = 0.5, 0.25
+_MOST_OPEN, _MOST_OF_LABELS = 0.5, 0.5
 # Orders of near scores from which other labels are collected, and how many numbers are kept.
 _MORE_ORDERS, _MOST_OTHERS = 24, 1 << 22
 

@@ -14,6 +14,7 @@ from convkit.protocol.contract import Contract
 from convkit.protocol.messages import CaseRecord, LowType, RoundedOutput, TensorMetrics, is_usual
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.case_files import read_tensors
+from convkit.worker.cases.equal_scores import read_open, with_open
 from convkit.worker.metrics.tensor_metrics import compare
 from convkit.worker.original.loading.mapped_weights import exceed_budget
 from convkit.worker.precision.array_rounding import round_array
@@ -41,7 +42,8 @@ def rounded_outputs(
     types: Sequence[LowType],
 ) -> tuple[RoundedOutput, ...]:
     """Return what rounding weights, inputs and outputs to each type makes of a float32 original's
-    outputs, in two usual cases of the ladder. `run` runs the original, whose model is `module`.
+    outputs, in two usual cases of the ladder; what the type leaves open (`write_open_choices`) is
+    right. `run` runs the original, whose model is `module`.
 
     Whole-number types round the weights of products alone, each row by its own scale; int8 is run
     again with what goes into the products rounded, too, unless TorchScript compiled the module,
@@ -69,7 +71,9 @@ def rounded_outputs(
                 except RunFailedError:
                     continue
                 expected = read_tensors(folder, case.name, "outputs", contract.outputs)
-                measured = (compare(name, expected[name], outputs[name]) for name in expected)
+                are_open = read_open(folder, case.name, contract.outputs, dtype)
+                judged = with_open(outputs, expected, are_open)
+                measured = (compare(name, expected[name], judged[name]) for name in expected)
                 found += [
                     RoundedOutput(dtype, case.name, each, activations)
                     for each in measured

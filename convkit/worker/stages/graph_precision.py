@@ -25,7 +25,7 @@ from convkit.protocol.messages import (
 )
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.calibration_cases import calibration_feeds
-from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
+from convkit.worker.cases.compared_cases import ladder_cases, plain_cases, with_derived
 from convkit.worker.graph.typed_graph import UntypedValueError
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.precision.lowering.module_weights import weights_by_module
@@ -73,7 +73,8 @@ def run(
         context.progress("searching for what must stay in float32", done=0.4)
         given = Path(request.reference), request.contract, low
         every = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
-        search = search_plan(model, precision, every, request.limits)
+        derived = with_derived(every, request.derived)
+        search = search_plan(model, precision, derived, request.limits)
         precision = search.precision
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     if search is not None:
@@ -100,6 +101,7 @@ def _decide_quantization(
     low = low_type_of(quantized)
     # A quantized model is run, not simulated: a search quickly judges it by all sizes.
     every = ladder_cases(Path(request.reference), request.contract, low, copies=False, sweeps=True)
+    every = with_derived(every, request.derived)
     judged = {
         name: case for name, case in every.items() if name.partition(":")[0] not in request.clipped
     }

@@ -317,7 +317,13 @@ def test_a_low_type_leaves_labels_open_whose_scores_it_does_not_tell_apart(tmp_p
 def test_labels_are_judged_where_a_low_type_tells_hardly_any_score_apart(tmp_path: Path) -> None:
     near = [1.0, 0.997, 0.0]
     labeled(tmp_path, [near, near, near, near, [1.0, 0.0, 0.0], near])
-    assert read_open(tmp_path, "typical", LABELS, "float16") is None
+    found = read_open(tmp_path, "typical", LABELS, "float16")
+    assert found is not None
+    assert set(found) == {"counts"}, "of three labels, two are right nearly everywhere"
+    expected = {"counts": np.array([6, 0, 0])}
+    for counts, is_right in (([4, 2, 0], True), ([4, 0, 2], False), ([0, 6, 0], False)):
+        judged = with_open({"counts": np.array(counts)}, expected, found)["counts"]
+        assert np.array_equal(judged, expected["counts"]) == is_right
 
 
 DECODER = """

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from convkit.worker.cases.compared_cases import JudgedCase
+from convkit.worker.cases.compared_cases import JudgedCase, with_derived
 from convkit.worker.precision.search_judgment import (
     judge_round,
     outputs_of,
@@ -89,6 +89,21 @@ def test_few_values_are_judged_in_parts_of_the_usual_ones() -> None:
     assert not judge_round((), {"one": case(0.05)}, [("one", outputs(0.3))], limits).met
     many = JudgedCase({}, {"y": np.full(16, 0.05, np.float32)}, {}, usual={"y": 2.0})
     assert not judge_round((), {"one": many}, [("one", {"y": np.full(16, 0.3)})], limits).met
+
+
+def labeled(*found: int, derived: tuple[str, ...]) -> bool:
+    """Return whether an attempt meets a limit on labels, of which each case has one: 0."""
+    label = JudgedCase({}, {"y": np.zeros(1, np.int64)}, {})
+    cases = with_derived({str(n): label for n in range(len(found))}, derived)
+    limits = {"y": {"agreement": 0.8}}
+    returned = [(str(n), {"y": np.array([each])}) for n, each in enumerate(found)]
+    return judge_round((), cases, returned, limits).met
+
+
+def test_few_labels_are_judged_in_all_cases_together_where_nobody_wrote_how_many() -> None:
+    assert labeled(0, 0, 0, 0, 7, derived=("y",))
+    assert not labeled(0, 0, 7, 7, 7, derived=("y",))
+    assert not labeled(0, 0, 0, 0, 7, derived=())
 
 
 def test_a_constant_meets_no_telling_limit_though_each_case_has_one_value() -> None:

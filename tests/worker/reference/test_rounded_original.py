@@ -10,6 +10,7 @@ from small_graphs import CONTRACT
 from convkit.protocol.contract import Contract, TensorSpec
 from convkit.protocol.messages import CaseRecord, LowType
 from convkit.worker.cases.case_files import write_tensors
+from convkit.worker.cases.equal_scores import write_open
 from convkit.worker.reference.rounded_original import rounded_outputs, rounded_weights
 
 WIDE = Contract((TensorSpec("x", "float32", (4, 64)),), (TensorSpec("y", "float32", (4, 64)),), ())
@@ -51,6 +52,25 @@ def test_a_difference_of_large_numbers_is_off_by_more_than_its_type_is_allowed(
 
     assert measured(tmp_path, Waves(), "float16", scale=1000.0) > 0.01
     assert np.isnan(measured(tmp_path, Waves(), "float16", scale=1e6))  # infinite: no figure
+
+
+def test_labels_that_the_type_leaves_open_do_not_differ(tmp_path: Path) -> None:
+    labels = (TensorSpec("y", "int64", (4,)),)
+    contract = Contract((TensorSpec("x", "float32", (4, 64)),), labels, ())
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    write_tensors(tmp_path, "typical", "inputs", {"x": x})
+    write_tensors(tmp_path, "typical", "outputs", {"y": np.arange(4)})
+    record = CaseRecord("typical", "ladder", "", {}, 0.01)
+
+    def agreement() -> float:
+        module, other = torch.nn.Linear(64, 64), {"y": np.array([0, 1, 5, 9])}
+        given = (contract, [record], tmp_path, ("float16",))
+        return rounded_outputs(module, lambda _: other, *given)[0].metrics.agreement
+
+    assert agreement() == 0.5
+    others = np.array([[0, 0], [1, 1], [2, 5], [3, 3]])
+    write_open(tmp_path, "typical", {"y": others}, "float16")
+    assert agreement() == 0.75
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int4"])
