@@ -31,8 +31,9 @@ def fitted(
 ) -> dict[str, float]:
     """Return the limits that a type gives an output, as wide as twice what rounding to the type
     makes of the original itself: an error (nrmse) of fractions, a share of labels that differ
-    (agreement). Never for an output of which rounding leaves little; and narrower only if a
-    constant would meet the type's limit, and none meets the narrower one.
+    (agreement). Never for an output of which rounding leaves little, but as many labels as a search
+    for what stays in float32 allows; and narrower only if a constant would meet the type's limit,
+    and none meets the narrower one.
 
     The share of labels that differ grows with the error of what they are made of. So they may
     differ as often as it takes for the outputs that are `fractions` to be as far off as their type
@@ -60,12 +61,14 @@ def fitted(
     if "agreement" in limits:
         agreement = _agreement(own)
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
+        usual = usual_nrmse(str(low_type(target)))
         if agreement >= _LEAST_AGREEMENT:
-            usual = usual_nrmse(str(low_type(target)))
             room = usual / error if error > 0 else 0.0
             by_fractions = min(room * _share_of_differing(own), max(usual, _BY_FRACTIONS))
             differing = max(ROOM * (1 - agreement), by_fractions)
             found["agreement"] = min(limits["agreement"], 1 - differing)
+        elif target.searches_precision:  # what is rounded then is only a part, as the search judged
+            found["agreement"] = min(limits["agreement"], 1 - usual)
     return found
 
 

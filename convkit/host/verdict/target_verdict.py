@@ -16,6 +16,7 @@ from convkit.host.verdict.findings.changed_results import (
     invariance_findings,
     weaken_batch_findings,
     weaken_explained_nan,
+    with_nan_of_original,
 )
 from convkit.host.verdict.findings.device_and_simulation import simulation_findings
 from convkit.host.verdict.findings.fixed_axis import fixed_axis_findings
@@ -167,6 +168,7 @@ def _findings(
     ]
     findings = weaken_explained_nan(without_guesses(findings, recipe))
     findings = blame_original(findings, measured, reference_findings)
+    findings = with_nan_of_original(findings, reference_findings)
     ordered = proofs_first(causes_first(findings))
     usual = [each for each in unreachable if not each.is_error]
     limits = [each for each in unreachable if each.is_error]

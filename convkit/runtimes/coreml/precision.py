@@ -67,7 +67,8 @@ def run(
         given = Path(request.reference), request.contract, low_type_of(precision)
         cases = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
         cases = with_derived(cases, request.derived)
-    context.progress("measuring the range of every tensor", done=0.5)
+    searched = "searching for what must stay in float32"
+    context.progress(searched if is_auto else "measuring the range of every tensor", done=0.5)
     decision = decide(
         converted.program,
         converted.modules,

@@ -18,7 +18,8 @@ from convkit.worker.reference.original_calls import OriginalCalls
 from convkit.worker.reference.original_model import TorchOriginal
 from convkit.worker.reference.original_outputs import (
     count_nan,
-    nan_findings,
+    hidden_rows,
+    nan_finding,
     ranges_without_nan,
     undeclared_outputs,
 )
@@ -129,7 +130,11 @@ class LadderRun:
         narrower = functools.partial(ranges_without_nan, self._calls.made_from, original.run)
         ranges = narrower if case.name == "extreme" else dict
         if not passed_on:
-            self.findings += nan_findings(self._calls.contract, case, outputs, origin, ranges)
+            hidden = functools.partial(
+                hidden_rows, self._calls.made_from, case.inputs(), original.run
+            )
+            found = nan_finding(self._calls.contract, case, outputs, origin, ranges, hidden)
+            self.findings += [found] if found is not None else []
         for finding in undeclared_outputs(self._calls.contract, case, outputs):
             shaped = finding.code == "C207"
             literal = self._literal_size(case, case.inputs()) if shaped else None

@@ -15,26 +15,37 @@ from convkit.protocol.numpy_dtypes import dtype_name, without_bits
 from convkit.worker.cases.axis_sizes import smallest_sizes
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.defined_sample_ranges import defined_ranges, range_of
-from convkit.worker.cases.values.padding_masks import output_padding, real_values
-from convkit.worker.cases.values.sampled_values import Draw
+from convkit.worker.cases.values.padding_masks import output_padding, real_positions, real_values
+from convkit.worker.cases.values.sampled_values import Draw, sample_for
 from convkit.worker.runtime_interface.sessions import RunFailedError
 
 if TYPE_CHECKING:
     from convkit.worker.original.probing.nan_origin import NanOrigin
 
+_SHOWN = 3  # outputs in a message
 # The lowest and highest value of inputs, by name.
 Ranges = Mapping[str, Sample]
 
 
-def nan_findings(
+@dataclasses.dataclass(frozen=True)
+class HiddenRows:
+    """Rows of a mask that hide every position. Without that, a model returns no NaN."""
+
+    mask: str
+    rows: tuple[int, ...]
+
+
+def nan_finding(
     contract: Contract,
     case: Case,
     outputs: Feeds,
     origin: Callable[[], "NanOrigin | None"] | None = None,
     ranges: Callable[[], Ranges] = dict,
-) -> Iterator[Finding]:
-    """Yield a finding for each output with NaN that is not at padding; `origin` finds where it
-    begins, and `ranges` those of inputs in which the model returns none.
+    hidden: Callable[[], HiddenRows | None] = lambda: None,
+) -> Finding | None:
+    """Return a finding if outputs have NaN that is not at padding; `origin` finds where it begins,
+    `ranges` those of inputs in which the model returns none, and `hidden` the rows of a mask that
+    cause it.
     """
     counts = {spec.name: count_nan(outputs[spec.name]) for spec in contract.outputs}
     if any(counts.values()):
@@ -42,12 +53,37 @@ def nan_findings(
         padded = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
         counts = {name: count_nan(real_values(outputs[name], padded[name])) for name in counts}
     if not any(counts.values()):
-        return
+        return None
     found = origin() if origin is not None else None
-    remedy = _narrower(contract, ranges()) or _skipped(case)
-    for name, nans in counts.items():
-        if nans:
-            yield _nan(name, nans, outputs[name].size, case, found, remedy)
+    rows = hidden()
+    remedy = _narrower(contract, ranges()) or _skipped(case, rows)
+    sizes = {name: outputs[name].size for name, nans in counts.items() if nans}
+    return _nan(counts, sizes, case, found, rows, remedy)
+
+
+def hidden_rows(
+    made_from: CaseInputs, feeds: Feeds, run: Callable[[Feeds], Feeds]
+) -> HiddenRows | None:
+    """Return the rows of a mask that hide every position, if the model returns no NaN once the
+    first position of each of them is visible.
+    """
+    for spec in made_from.contract.inputs:
+        is_mask = sample_for(spec, made_from.samples).kind == "padding_mask"
+        mask = feeds[spec.name]
+        if not is_mask or mask.dtype.kind not in "iub" or not mask.ndim:
+            continue
+        hides = ~real_positions(mask, spec.padding).any(-1, keepdims=True)
+        if not hides.any():
+            continue
+        opened = mask.copy()
+        opened[..., :1] = np.where(hides, 1 - spec.padding, mask[..., :1])
+        try:
+            left = any(map(count_nan, run({**feeds, spec.name: opened}).values()))
+        except RunFailedError:
+            continue
+        if not left:
+            return HiddenRows(spec.name, tuple(int(row) for row in np.flatnonzero(hides)))
+    return None
 
 
 def ranges_without_nan(made_from: CaseInputs, run: Callable[[Feeds], Feeds]) -> Ranges:
@@ -88,10 +124,14 @@ def count_nan(values: np.ndarray) -> int:
     return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
 
 
-def _skipped(case: Case) -> Remedy:
+def _skipped(case: Case, hidden: HiddenRows | None) -> Remedy:
     skipped = case.name.partition(":")[0]
+    leave_out = f"leave out the case with verify.skip: [{skipped}]."
+    if hidden is None:
+        return Remedy(f"Fix the model, or {leave_out}", {"verify.skip": [skipped]})
     return Remedy(
-        f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
+        f"Leave a position of each row of {hidden.mask!r} visible, or return other values for such"
+        f" rows in the model (torch.where); or, if callers never send them, {leave_out}",
         {"verify.skip": [skipped]},
     )
 
@@ -122,19 +162,47 @@ def _written(sample: Sample) -> list[Json]:
 
 
 def _nan(
-    output: str, nans: int, elements: int, case: Case, origin: "NanOrigin | None", remedy: Remedy
+    counts: Mapping[str, int],
+    elements: Mapping[str, int],
+    case: Case,
+    origin: "NanOrigin | None",
+    hidden: HiddenRows | None,
+    remedy: Remedy,
 ) -> Finding:
-    begins, place = "", Place(tensor=output, case=case.name)
+    first = next(iter(elements))
+    begins, place = "", Place(tensor=first, case=case.name)
     if origin is not None:
         begins = f". It begins in {origin.operator} ({module_at(origin.module, origin.source)})"
         place = dataclasses.replace(place, module=origin.module or None, source=origin.source)
     return Finding(
         "N103",
-        f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans}"
-        f" of {elements} elements of {output!r}; nothing can be proven there{begins}",
+        f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}):"
+        f" {_listed(counts, elements)}; nothing can be proven there{begins}{_why(hidden)}",
         place,
-        {"nan": nans, "elements": elements, "sizes": case.sizes},
+        {
+            "nan": counts[first],
+            "elements": elements[first],
+            "sizes": case.sizes,
+            "outputs": list(elements),
+            "hidden": None if hidden is None else [hidden.mask, *hidden.rows],
+        },
         remedy,
+    )
+
+
+def _listed(counts: Mapping[str, int], elements: Mapping[str, int]) -> str:
+    said = [f"{counts[name]} of {count} elements of {name!r}" for name, count in elements.items()]
+    return ", ".join(said) if len(said) <= _SHOWN else f"{said[0]} and of {len(said) - 1} others"
+
+
+def _why(hidden: HiddenRows | None) -> str:
+    if hidden is None:
+        return ""
+    count = len(hidden.rows)
+    rows = f"row {hidden.rows[0]}" if count == 1 else f"{count} rows"
+    return (
+        f". {hidden.mask!r} hides every position of {rows}: with one of them visible, the model"
+        " returns no NaN"
     )
 
 

@@ -55,6 +55,12 @@ def test_an_error_is_allowed_twice_what_the_original_has(
     assert fitted({"nrmse": 0.2}, target, "another", [own]) == {"nrmse": 0.2}
 
 
+def test_where_the_type_is_wrong_for_labels_a_search_s_own_limit_applies() -> None:
+    own = rounded("int8", 0.1, agreement=0.5, activations=True)
+    target = of({**STATIC, "keep_float32": "auto"}).targets["t"]
+    assert fitted({"agreement": 1.0}, target, "y", [own])["agreement"] == pytest.approx(0.8)
+
+
 @pytest.mark.parametrize(("agreement", "limit"), [(0.95, 0.9), (1.0, 1.0), (0.5, 1.0)])
 def test_labels_may_differ_twice_as_often_as_the_originals(agreement: float, limit: float) -> None:
     own = rounded("int8", 0.1, agreement=agreement, activations=True)

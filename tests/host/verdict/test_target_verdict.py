@@ -9,7 +9,7 @@ from small_recipe import recipe
 from convkit.host.record.run_record import Verification
 from convkit.host.verdict.findings.swapped_or_dead_inputs import with_changes
 from convkit.host.verdict.target_verdict import judge
-from convkit.protocol.findings.finding import Finding
+from convkit.protocol.findings.finding import Finding, Place
 from convkit.protocol.messages import (
     CaseMetrics,
     CaseRecord,
@@ -148,6 +148,22 @@ def test_each_way_of_being_wrong_fails_under_its_own_code(
     result = verdict({"smallest": changed(**changes)})
     assert result.status == "failed"
     assert codes(result) == [code]
+
+
+def test_nan_of_the_original_is_said_once_as_the_reference_says_it() -> None:
+    known = Finding(
+        "N103",
+        "it begins in log",
+        Place(tensor=GOOD.output, case="smallest"),
+        {"outputs": [GOOD.output, "other"]},
+    )
+    both = {"nan_reference": 3, "nan_candidate": 3}
+    outputs = (*changed(**both), dataclasses.replace(GOOD, output="other", **both))
+    result = verdict({"smallest": outputs}, reference_findings=[known])
+    assert result.status == "failed"
+    assert [each for each in result.findings if each.code == "N103"] == [known]
+    elsewhere = verdict({"typical": changed(**both)}, reference_findings=[known])
+    assert [each.message for each in elsewhere.findings] != [known.message]
 
 
 def test_no_tolerance_is_offered_for_nan() -> None:

@@ -37,6 +37,33 @@ def test_nan_has_the_line_that_it_begins_at(tmp_path):
     assert "It begins in log" in findings["N103"].message
 
 
+MASKED = Contract(
+    (TensorSpec("x", "float32", ("batch", 6)), TensorSpec("mask", "int64", ("batch", 6))),
+    (TensorSpec("y", "float32", ("batch",)), TensorSpec("z", "float32", ("batch", 6))),
+    CONTRACT.axes[:1],
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "hidden"),
+    [
+        ('y = (x * mask).sum(1) / mask.sum(1)\nreturn {"y": y, "z": x * 0 / mask.amax(1)[:, None]}',
+         ["mask", 0]),
+        ('y = (x / 0 * 0).sum(1)\nreturn {"y": y, "z": x * mask}', None),  # whatever is visible
+    ],
+)  # fmt: skip
+def test_rows_without_a_visible_position_are_the_cause_if_one_leaves_no_nan(tmp_path, body, hidden):
+    samples = {"mask": Sample("padding_mask")}
+    _, findings, _ = run(tmp_path, factory(tmp_path, body, "x, mask"), MASKED, samples)
+    (finding,) = [each for each in findings if each.place.case == "masked-row"]
+    assert finding.evidence["hidden"] == hidden
+    assert ("'mask' hides every position of row 0" in finding.message) == (hidden is not None)
+    assert ("Leave a position of each row of 'mask' visible" in finding.remedy.text) == (
+        hidden is not None
+    )
+    assert finding.evidence["outputs"] == (["y", "z"] if hidden else ["y"])
+
+
 def test_values_for_which_the_model_is_undefined_at_the_ends_have_a_range_where_it_is(tmp_path):
     body = 'y = x.exp() / x.exp()\nreturn {"y": y}'
     samples = {"x": Sample("normal", (0.0, 20.0))}  # up to 160: exp is infinite from 88.7 on

@@ -5,6 +5,7 @@ padding, one run from the next.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from convkit.host.record.run_record import CaseVerdict
 from convkit.protocol.findings.finding import Finding, Place, Remedy
@@ -150,6 +151,25 @@ def blame_original(
     if blamed is None:
         return list(findings)
     return [blamed, *(each for each in findings if each.code not in ("N303", "N402"))]
+
+
+def with_nan_of_original(findings: Sequence[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """Say N103 as the reference does, once for all outputs: `known` are its findings, and its own
+    names the operation and what causes it.
+    """
+    named = {
+        (each.place.case, output): each
+        for each in known
+        if each.code == "N103"
+        for output in cast("list[str]", each.evidence.get("outputs", []))
+    }
+    said: list[Finding] = []
+    for finding in findings:
+        place = (finding.place.case, finding.place.tensor or "")
+        one = named.get(place, finding) if finding.code == "N103" else finding
+        if one not in said:
+            said.append(one)
+    return said
 
 
 def blame_random(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
