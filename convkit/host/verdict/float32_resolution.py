@@ -3,11 +3,14 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from convkit.host.recipe.keys.low_precision_types import compared_type, is_calibrated_for
+from convkit.host.recipe.keys.low_precision_types import (
+    compared_type,
+    is_calibrated_for,
+    rounding_of,
+)
 from convkit.host.recipe.keys.recipe import Recipe, Target, Tolerance
 from convkit.host.recipe.keys.tolerances import follows_from_type, limits_for
 from convkit.host.record.run_record import CaseVerdict
-from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.contract import is_whole
 from convkit.protocol.findings.finding import Finding
 from convkit.protocol.messages import RoundedOutput, TensorMetrics, is_of_plain_rows
@@ -15,6 +18,7 @@ from convkit.protocol.metrics.few_labels import for_few
 from convkit.protocol.metrics.limit_kinds import largest_in_units
 from convkit.protocol.metrics.limits import problems
 from convkit.protocol.metrics.near_zero_outputs import meaningful
+from convkit.protocol.metrics.rounding_limits import fitted, with_chance
 from convkit.protocol.metrics.unusually_small import for_small
 
 # Says that a case is judged so.
@@ -72,7 +76,8 @@ class ResolutionLimits:
             return {}
         limits = self.of_output(metrics.output)
         if is_of_type:
-            limits = with_chance(dict(for_few(limits, metrics, self.few)), metrics)
+            alone, together = with_chance(limits, metrics), for_few(limits, metrics, self.few)
+            limits = alone if not problems(metrics, alone) else dict(together)
         usual = self.usual.get(metrics.output, 0.0)
         limits = dict(for_small(limits, metrics.elements, metrics.reference_rms, usual))
         limits = meaningful(limits, metrics, self.largest)
@@ -98,7 +103,7 @@ class ResolutionLimits:
         if not follows_from_type(self.recipe, self.target, output, self.override):
             return limits
         fractions = {spec.name for spec in self.recipe.outputs if not is_whole(spec.dtype)}
-        return fitted(limits, self.target, output, self.rounded, fractions)
+        return fitted(limits, rounding_of(self.target), output, self.rounded, fractions)
 
 
 def explains(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> bool:

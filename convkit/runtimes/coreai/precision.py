@@ -18,13 +18,14 @@ from convkit.runtimes.coreai.options import CoreAIOptions
 from convkit.runtimes.coreai.session import CoreAISession
 from convkit.runtimes.coreai.traced_program import computed_nodes, module_of
 from convkit.runtimes.coreai.trial_conversions import Trials, outputs_or_none
-from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases, plain_cases, with_derived
+from convkit.worker.cases.compared_cases import JudgedCase, ladder_cases, plain_cases
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision
 from convkit.worker.precision.search.float32_modules import search_modules
 from convkit.worker.precision.search.search_findings import searched_finding
 from convkit.worker.precision.search_judgment import Outputs, compared, overshoot_in, sound_cases
+from convkit.worker.precision.searched_limits import searched_limits, with_derived
 
 
 def run(
@@ -73,7 +74,7 @@ def run(
     searched = SearchedModel(trials, LowPrecision(precision.default, (), saturates))
     plain = plain_cases(Path(request.reference), request.contract, low_type_of(precision))
     every = with_derived({**cases, **plain}, request.derived)
-    found = search_modules(searched, every, request.limits)
+    found = search_modules(searched, every, searched_limits(request))
     decided = LowPrecision(precision.default, found.patterns, saturates)
     write_decision(context.output, decided)
     findings.append(searched_finding(decided, found))

@@ -16,10 +16,11 @@ from convkit.runtimes.coreml.float32_parity import (
     too_large_an_input,
 )
 from convkit.runtimes.coreml.packages.options import ProgramOptions
-from convkit.worker.cases.compared_cases import ladder_cases, plain_cases, with_derived
+from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.original.probing.prepared_model import Unfit, prepare
 from convkit.worker.precision.precision_decision import write_decision
+from convkit.worker.precision.searched_limits import searched_limits, with_derived
 
 
 def run(
@@ -74,7 +75,7 @@ def run(
         converted.modules,
         precision.keeping(precision.patterns),
         cases,
-        request.limits,
+        searched_limits(request) if is_auto else request.limits,
         is_auto=is_auto,
     )
     write_decision(context.output, decision.precision)

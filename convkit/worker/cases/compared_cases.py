@@ -114,16 +114,6 @@ def plain_cases(reference: Path, contract: Contract, low: LowType | None) -> dic
     }
 
 
-def with_derived(
-    cases: Mapping[str, JudgedCase], derived: Collection[str]
-) -> dict[str, JudgedCase]:
-    """Return cases that know the outputs whose limits follow from a type."""
-    return {
-        name: case if case.only_finite else dataclasses.replace(case, derived=derived)
-        for name, case in cases.items()
-    }
-
-
 def single_case(reference: Path, contract: Contract, name: str, low: LowType | None) -> JudgedCase:
     """Return one case by its name, memory-mapped, without rows that are copies of others."""
     case = next(case for case in read_cases(reference).cases if case.name == name)

@@ -10,6 +10,7 @@ from convkit.protocol.messages import PlanRound, TensorMetrics
 from convkit.protocol.metrics.few_labels import for_few, most_of_few, shares_of_few
 from convkit.protocol.metrics.limits import OF_SPREAD, Limits, overshoot, smallest_alike
 from convkit.protocol.metrics.near_zero_outputs import meaningful
+from convkit.protocol.metrics.rounding_limits import with_chance
 from convkit.protocol.metrics.unusually_small import for_small
 from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.cases.equal_scores import with_open, with_settled
@@ -145,7 +146,7 @@ def _limits_of(metrics: TensorMetrics, case: JudgedCase, limits: Mapping[str, Li
     usual = case.usual.get(metrics.output, 0.0)
     given = for_small(given, metrics.elements, metrics.reference_rms, usual)
     if metrics.output in case.derived:
-        given = for_few(given, metrics, {})
+        given = with_chance(dict(for_few(given, metrics, {})), metrics)
     return meaningful(dict(given), metrics, case.largest)
 
 

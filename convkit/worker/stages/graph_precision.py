@@ -25,7 +25,7 @@ from convkit.protocol.messages import (
 )
 from convkit.worker.building.built_files import EXPORTED_FILE, find_model
 from convkit.worker.cases.calibration_cases import calibration_feeds
-from convkit.worker.cases.compared_cases import ladder_cases, plain_cases, with_derived
+from convkit.worker.cases.compared_cases import ladder_cases, plain_cases
 from convkit.worker.graph.typed_graph import UntypedValueError
 from convkit.worker.job_context import Context, StageFailedError
 from convkit.worker.precision.lowering.module_weights import weights_by_module
@@ -39,6 +39,7 @@ from convkit.worker.precision.precision_decision import write_decision
 from convkit.worker.precision.search.graph_search import Search, search_plan
 from convkit.worker.precision.search.search_findings import headroom_findings, searched_finding
 from convkit.worker.precision.search.unheld_in_graph import unheld_in_graph
+from convkit.worker.precision.searched_limits import searched_limits, with_derived
 from convkit.worker.precision.simulation.float32_graph import float32_file, load_float32
 from convkit.worker.precision.value_ranges import RangeReport, run_ranges
 
@@ -74,7 +75,7 @@ def run(
         given = Path(request.reference), request.contract, low
         every = {**plain_cases(*given), **ladder_cases(*given, copies=False, sweeps=True)}
         derived = with_derived(every, request.derived)
-        search = search_plan(model, precision, derived, request.limits)
+        search = search_plan(model, precision, derived, searched_limits(request))
         precision = search.precision
     assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     if search is not None:
@@ -115,8 +116,9 @@ def _decide_quantization(
     if quantized.keep_float32 == "auto":
         context.progress("searching for what must stay in float32")
         may_narrow = quantized.reduce_range is None
+        limits = searched_limits(request)
         chosen, kept, searched = decide_quantization(
-            path, chosen, judged, request.limits, usual, request.families, narrows=may_narrow
+            path, chosen, judged, limits, usual, request.families, narrows=may_narrow
         )
         findings += searched
         rounds = tuple(each.as_protocol() for each in kept.rounds)

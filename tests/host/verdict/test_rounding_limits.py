@@ -12,11 +12,12 @@ from test_stages import facts
 from convkit.host.plan.stage_keys import Contents
 from convkit.host.plan.stage_requests import request_for
 from convkit.host.plan.stages import plan_stages
+from convkit.host.recipe.keys.low_precision_types import rounding_of
 from convkit.host.recipe.keys.recipe import Recipe
 from convkit.host.recipe.keys.tolerances import follows_from_type
 from convkit.host.verdict.float32_resolution import ResolutionLimits
-from convkit.host.verdict.rounding_limits import fitted, with_chance
 from convkit.protocol.messages import LowType, PrecisionRequest, RoundedOutput
+from convkit.protocol.metrics.rounding_limits import fitted, with_chance
 
 STATIC = {"quantize": "static-int8"}
 WEIGHTS = {"quantize": "int4-weights"}
@@ -51,21 +52,25 @@ def test_an_error_is_allowed_twice_what_the_original_has(
     precision: Any, own: RoundedOutput, limit: float
 ) -> None:
     target = of(precision).targets["t"]
-    assert fitted({"nrmse": 0.2}, target, "y", [own]) == {"nrmse": limit}
-    assert fitted({"nrmse": 0.2}, target, "another", [own]) == {"nrmse": 0.2}
+    assert fitted({"nrmse": 0.2}, rounding_of(target), "y", [own]) == {"nrmse": limit}
+    assert fitted({"nrmse": 0.2}, rounding_of(target), "another", [own]) == {"nrmse": 0.2}
 
 
 def test_where_the_type_is_wrong_for_labels_a_search_s_own_limit_applies() -> None:
     own = rounded("int8", 0.1, agreement=0.5, activations=True)
     target = of({**STATIC, "keep_float32": "auto"}).targets["t"]
-    assert fitted({"agreement": 1.0}, target, "y", [own])["agreement"] == pytest.approx(0.8)
+    assert fitted({"agreement": 1.0}, rounding_of(target), "y", [own])[
+        "agreement"
+    ] == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("agreement", "limit"), [(0.95, 0.9), (1.0, 1.0), (0.5, 1.0)])
 def test_labels_may_differ_twice_as_often_as_the_originals(agreement: float, limit: float) -> None:
     own = rounded("int8", 0.1, agreement=agreement, activations=True)
     target = of(STATIC).targets["t"]
-    assert fitted({"agreement": 1.0}, target, "y", [own])["agreement"] == pytest.approx(limit)
+    assert fitted({"agreement": 1.0}, rounding_of(target), "y", [own])[
+        "agreement"
+    ] == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,9 @@ def test_labels_may_differ_as_often_as_the_error_of_fractions_may_grow(
     own = dataclasses.replace(own, metrics=dataclasses.replace(own.metrics, elements=labels))
     metrics = dataclasses.replace(own.metrics, output="logits", nrmse=error, agreement=0.0)
     both = [own, dataclasses.replace(own, metrics=metrics)]
-    found = fitted({"agreement": 1.0}, of("float16").targets["t"], "y", both, {"logits"})
+    found = fitted(
+        {"agreement": 1.0}, rounding_of(of("float16").targets["t"]), "y", both, {"logits"}
+    )
     assert found["agreement"] == pytest.approx(limit, abs=1e-4)
 
 
@@ -125,7 +132,7 @@ def test_no_constant_meets_a_limit_if_rounding_leaves_room(
     own = rounded("int8", nrmse, activations=True)
     metrics = dataclasses.replace(own.metrics, reference_mean=mean, reference_rms=10.0)
     own = dataclasses.replace(own, metrics=metrics)
-    found = fitted({"nrmse": 0.2}, of(STATIC).targets["t"], "y", [own])
+    found = fitted({"nrmse": 0.2}, rounding_of(of(STATIC).targets["t"]), "y", [own])
     assert found == {"nrmse": pytest.approx(limit)}
 
 
@@ -140,7 +147,7 @@ def test_single_values_spread_over_the_cases() -> None:
         )
         for value in (9.0, 11.0)
     ]
-    found = fitted({"nrmse": 0.2}, of(STATIC).targets["t"], "y", cases)
+    found = fitted({"nrmse": 0.2}, rounding_of(of(STATIC).targets["t"]), "y", cases)
     assert found == {"nrmse": pytest.approx(0.05, abs=1e-3)}
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from convkit.worker.cases.compared_cases import JudgedCase, with_derived
+from convkit.worker.cases.compared_cases import JudgedCase
 from convkit.worker.precision.search_judgment import (
     judge_round,
     outputs_of,
@@ -13,6 +13,7 @@ from convkit.worker.precision.search_judgment import (
     telling_limits,
     worst,
 )
+from convkit.worker.precision.searched_limits import with_derived
 
 LIMITS = {"y": {"max_abs": 0.1}}
 

@@ -4,6 +4,7 @@ from typing import cast
 
 from convkit.host.recipe.keys.recipe import ComputedType, Recipe, Target, Tolerance
 from convkit.protocol.messages import LOW_TYPES, LowType
+from convkit.protocol.metrics.rounding_limits import Rounding
 
 # Relative size of one rounding: half the distance between two neighboring numbers near 1, for
 # integers of the range that a tensor's scale covers.
@@ -65,6 +66,14 @@ def compared_type(recipe: Recipe, target: Target) -> str | None:
     types = {low_type(target), written, *(tensor.dtype for tensor in recipe.outputs)}
     low = [each for each in types if each is not None and each in _MOST_ERROR]
     return max(low, key=lambda each: _MOST_ERROR[each], default=None)
+
+
+def rounding_of(target: Target) -> Rounding:
+    """Return how a target computes, for the limits that follow from it."""
+    quantized, low = target.quantization, low_type(target)
+    activations = quantized is not None and "weights" not in quantized.quantize
+    usual = 0.0 if low is None else usual_nrmse(low)
+    return Rounding(low, activations, usual, searched=target.searches_precision)
 
 
 def is_calibrated_for(target: Target, case: str) -> bool:

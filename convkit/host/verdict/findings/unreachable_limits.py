@@ -23,15 +23,12 @@ from convkit.protocol.json_codec import Json
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
 from convkit.protocol.metrics.limits import breaches
 from convkit.protocol.metrics.metric_registry import absolute_limit
+from convkit.protocol.metrics.rounding_limits import MOST_ROUNDING, ROOM
 
 CODE = "N502"
 _NOTHING_LOW = "N207"
 _FUTILE = frozenset({_NOTHING_LOW, "N209"})
 
-# What a conversion may add to what rounding its weights and inputs makes of the original.
-ROOM = 2
-# An error that no limit should allow, but for types that usually leave it.
-MOST_ROUNDING = 0.25
 _ROUNDED = dict.fromkeys(("float16", "bfloat16"), "weights, inputs and outputs") | dict.fromkeys(
     ("int8", "int4"), "the weights of its products"
 )

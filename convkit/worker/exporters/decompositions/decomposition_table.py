@@ -41,6 +41,7 @@ from convkit.worker.exporters.decompositions.matrices import (
     orthogonal_factors,
     spectra,
     triangular_factors,
+    triangular_inverses,
 )
 from convkit.worker.exporters.decompositions.training import gradients, losses
 
@@ -114,8 +115,13 @@ def _is_small(matrix: torch.Tensor, *_: object, **__: object) -> bool:
     return isinstance(size, int) and size <= elimination.LARGEST
 
 
-def _has_small_factor(_: torch.Tensor, factor: torch.Tensor, *__: object, **___: object) -> bool:
-    return _is_small(factor)
+def _is_triangle(matrix: torch.Tensor, *_: object, **__: object) -> bool:
+    size = matrix.shape[-1]
+    return isinstance(size, int) and size <= triangular_inverses.LARGEST
+
+
+def _has_triangle(_: torch.Tensor, factor: torch.Tensor, *__: object, **___: object) -> bool:
+    return _is_triangle(factor)
 
 
 def _has_fixed_size(matrix: torch.Tensor, *_: object, **__: object) -> bool:
@@ -158,15 +164,13 @@ def _of_matrices() -> dict[Any, _Row]:
         aten.linalg_cholesky.default: elimination.cholesky,
         aten.linalg_cholesky_ex.default: elimination.checked_cholesky,
         aten.cholesky.default: elimination.cholesky_factor,
-        aten.cholesky_inverse.default: elimination.inverse_by_factor,
-        aten.linalg_solve_triangular.default: elimination.triangular_solution,
     }
     return {
         **{each: _Row(how, _is_small) for each, how in eliminations.items()},
-        aten.cholesky_solve.default: _Row(elimination.solution_by_factor, _has_small_factor),
-        aten.triangular_solve.default: _Row(
-            triangular_factors.transposed_solution, _has_small_factor
-        ),
+        aten.linalg_solve_triangular.default: _Row(elimination.triangular_solution, _is_triangle),
+        aten.cholesky_inverse.default: _Row(elimination.inverse_by_factor, _is_triangle),
+        aten.cholesky_solve.default: _Row(elimination.solution_by_factor, _has_triangle),
+        aten.triangular_solve.default: _Row(triangular_factors.transposed_solution, _has_triangle),
         **{
             each: _Row(how, _has_few_columns)
             for each, how in (

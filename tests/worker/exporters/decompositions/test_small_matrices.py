@@ -63,6 +63,32 @@ def test_factors(size: int, upper: bool) -> None:
             assert _close(found, expected)
 
 
+@pytest.mark.parametrize("size", [17, 48, 64, 150])
+@pytest.mark.parametrize("upper", [False, True])
+def test_large_triangles_are_solved_by_blocks(size: int, upper: bool) -> None:
+    generator = torch.Generator().manual_seed(size)
+    random = torch.randn(3, size, size, generator=generator).double()
+    factor = torch.linalg.cholesky(random @ random.mT + torch.eye(size), upper=upper)
+    all_read = torch.ones(size, size).bool()
+    is_read = all_read.triu() if upper else all_read.tril()
+    given = torch.where(is_read, factor, torch.nan)
+    columns = torch.randn(3, size, 4, generator=generator).double()
+    for left, right in ((True, columns), (False, columns.mT)):
+        for unit in (False, True):
+            scaled = factor / factor.diagonal(dim1=-2, dim2=-1).abs().amax() / 4 if unit else factor
+            expected = torch.linalg.solve_triangular(
+                scaled, right, upper=upper, left=left, unitriangular=unit
+            )
+            read = scaled if unit else given
+            found = written_out.triangular_solution(
+                read, right, upper=upper, left=left, unitriangular=unit
+            )
+            assert _close(found, expected)
+    lower = factor.mT if upper else factor
+    expected = torch.cholesky_solve(columns, lower)
+    assert _close(written_out.solution_by_factor(columns, factor, upper), expected)
+
+
 @pytest.mark.parametrize("rows", [[[0.0, 0], [0, 0]], [[1.0, 2], [2, 4]], [[0.0, 1], [0, 2]]])
 def test_singular_matrices(rows: list[list[float]]) -> None:
     matrix = torch.tensor(rows)

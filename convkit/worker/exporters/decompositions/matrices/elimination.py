@@ -9,6 +9,8 @@ import math
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from convkit.worker.exporters.decompositions.matrices import triangular_inverses
+
 # Each row costs a dozen operators.
 LARGEST = 16
 
@@ -84,13 +86,15 @@ def triangular_solution(
     left: bool = True,
     unitriangular: bool = False,
 ) -> torch.Tensor:
-    """`torch.linalg.solve_triangular`, row by row."""
+    """`torch.linalg.solve_triangular`: of small matrices by substitution, row by row."""
     if not left:
         found = triangular_solution(
             matrix.mT, given.mT, upper=not upper, unitriangular=unitriangular
         )
         return found.mT
     size = matrix.shape[-1]
+    if size > LARGEST:
+        return triangular_inverses.inverse(matrix, upper=upper, unitriangular=unitriangular) @ given
     rows: dict[int, torch.Tensor] = {}
     for row in reversed(range(size)) if upper else range(size):
         found = given[..., row : row + 1, :]

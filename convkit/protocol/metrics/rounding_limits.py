@@ -1,30 +1,42 @@
 """Limits that follow from a type, from what rounding to it makes of the original, and from how far
-the original's values spread.
+the original's values spread. Standard library only.
 """
 
+import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from convkit.host.recipe.keys.low_precision_types import low_type, usual_nrmse
-from convkit.host.recipe.keys.recipe import Target
-from convkit.host.verdict.findings.unreachable_limits import MOST_ROUNDING, ROOM
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
 from convkit.protocol.metrics.limits import OF_SPREAD
 from convkit.protocol.metrics.unusually_small import FEW_VALUES
 
+# What a conversion may add to what rounding its weights and inputs makes of the original.
+ROOM = 2
+# An error that no limit should allow, but for types that usually leave it.
+MOST_ROUNDING = 0.25
 # Where rounding leaves fewer labels than this, the type is wrong for them: no limit is right.
 _LEAST_AGREEMENT = 0.75
 # The share of labels that may differ at most because fractions may be further off than rounding to
 # the type leaves them: a type's limit on fractions is many roundings wide. More of them where the
 # type allows fractions a larger error, as a search for a precision does.
 _BY_FRACTIONS = 0.1
-# Quantizations that keep activations in float32.
-_WEIGHTS = "weights"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounding:
+    """How a target computes: in a type, with or without activations in it; `usual` is the error
+    (nrmse) that the type is allowed, and `searched` says that a search decides what is in it.
+    """
+
+    low: str | None
+    activations: bool
+    usual: float
+    searched: bool = False
 
 
 def fitted(
-    limits: dict[str, float],
-    target: Target,
+    limits: Mapping[str, float],
+    rounding: Rounding,
     output: str,
     rounded: Sequence[RoundedOutput],
     fractions: Collection[str] = (),
@@ -40,13 +52,11 @@ def fitted(
     allows. A few labels of which none differs do not show that none ever does (Laplace's rule of
     succession).
     """
-    quantized = target.quantization
-    activations = quantized is not None and _WEIGHTS not in quantized.quantize
     of_type = [
         each.metrics
         for each in rounded
-        if each.type == low_type(target)
-        and each.activations == (activations and each.type == "int8")
+        if each.type == rounding.low
+        and each.activations == (rounding.activations and each.type == "int8")
     ]
     own = [each for each in of_type if each.output == output]
     found = dict(limits)
@@ -61,13 +71,13 @@ def fitted(
     if "agreement" in limits:
         agreement = _agreement(own)
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
-        usual = usual_nrmse(str(low_type(target)))
+        usual = rounding.usual
         if agreement >= _LEAST_AGREEMENT:
             room = usual / error if error > 0 else 0.0
             by_fractions = min(room * _share_of_differing(own), max(usual, _BY_FRACTIONS))
             differing = max(ROOM * (1 - agreement), by_fractions)
             found["agreement"] = min(limits["agreement"], 1 - differing)
-        elif target.searches_precision:  # what is rounded then is only a part, as the search judged
+        elif rounding.searched:  # what is rounded then is only a part, as the search judged
             found["agreement"] = min(limits["agreement"], 1 - usual)
     return found
 
