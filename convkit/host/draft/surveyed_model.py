@@ -153,6 +153,8 @@ def guesses_of(survey: SurveyResult) -> str | None:
 def _values(sample: Sample | None) -> str:
     if sample is None:
         return "normal numbers"
+    if sample.kind == "columns":
+        return "columns with ranges of their own"
     kind = sample.kind.replace("_", " ")
     numbers = " to ".join(f"{number:g}" for number in sample.numbers)
     return f"{kind} {numbers}".strip() if sample.kind != "normal" else "normal numbers"
@@ -283,6 +285,9 @@ def _sample(sample: Sample | None, spec: TensorSpec, example: Path | None) -> Dr
             return sample.kind
         case "constant":
             return Drawn("constant", _plain(sample.numbers[0]))
+        case "columns":
+            ends = [_plain(number) for number in sample.numbers]
+            return Drawn("columns", [[*pair] for pair in zip(ends[::2], ends[1::2], strict=True)])
         case "strings":
             return Drawn("strings", [*sample.strings])
         case "lengths" | "offsets":

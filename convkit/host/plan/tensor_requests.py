@@ -64,14 +64,10 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
                 Held(number, None if count == SOME else count) for number, count in sample.holds
             )
             return Sample("integers", (float(low), float(high)), held=held)
-        case models.Normal():
-            return Sample("normal", sample.normal)
-        case models.Uniform():
-            return Sample("uniform", sample.uniform)
-        case models.Image():
-            return Sample("image", sample.image)
-        case models.Audio():
-            return Sample("audio", sample.audio)
+        case (
+            models.Normal() | models.Uniform() | models.Columns() | models.Image() | models.Audio()
+        ):
+            return _fractions(sample)
         case models.OneOf():
             return Sample("one_of", sample.one_of)
         case models.Constant():
@@ -82,6 +78,22 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return _bounded(sample)
         case models.File():
             return Sample("file", path=place(sample.file))
+
+
+def _fractions(
+    sample: models.Normal | models.Uniform | models.Columns | models.Image | models.Audio,
+) -> Sample:
+    match sample:
+        case models.Normal():
+            return Sample("normal", sample.normal)
+        case models.Uniform():
+            return Sample("uniform", sample.uniform)
+        case models.Columns():
+            return Sample("columns", tuple(end for ends in sample.columns for end in ends))
+        case models.Image():
+            return Sample("image", sample.image)
+        case models.Audio():
+            return Sample("audio", sample.audio)
 
 
 def _bounded(sample: models.Lengths | models.Offsets) -> Sample:

@@ -57,12 +57,13 @@ class Sample:
     zeros, or the reverse, or zeros with its number at padding · causal_mask: the same of pairs of
     positions, of which each sees itself and those before it · positions: 0, 1, 2, ... along the
     last axis · integers: low (included) to high (excluded) · one_of: one of these values, the same
-    everywhere · normal: mean, standard deviation · uniform: low, high · image, audio: what looks
-    like one, from low to high · encoded_image: the bytes of a PNG file along the last axis ·
-    constant: one value · strings: any of these texts · lengths: how many elements of the dimension
-    `along` each row uses, with a number if the longest uses all of them · offsets: at which of
-    these elements each row begins · file: an .npy file, the array of an .npz file with the input's
-    name, or an image's bytes. `held` are numbers with a meaning among integers.
+    everywhere · normal: mean, standard deviation · uniform: low, high · columns: low, high of each
+    element of the last axis · image, audio: what looks like one, from low to high · encoded_image:
+    the bytes of a PNG file along the last axis · constant: one value · strings: any of these texts
+    · lengths: how many elements of the dimension `along` each row uses, with a number if the
+    longest uses all of them · offsets: at which of these elements each row begins · file: an .npy
+    file, the array of an .npz file with the input's name, or an image's bytes. `held` are numbers
+    with a meaning among integers.
     """
 
     kind: Literal[
@@ -73,6 +74,7 @@ class Sample:
         "integers",
         "normal",
         "uniform",
+        "columns",
         "image",
         "audio",
         "encoded_image",

@@ -158,7 +158,7 @@ def _with_rows(made_from: CaseInputs, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _extreme(made_from: CaseInputs, typical: dict[str, int]) -> list[Case] | str:
-    drawn = ("token_ids", "integers", "normal", "uniform", "image", "audio")
+    drawn = ("token_ids", "integers", "normal", "uniform", "columns", "image", "audio")
     if not any(
         sample_for(spec, made_from.samples).kind in drawn for spec in made_from.contract.inputs
     ):

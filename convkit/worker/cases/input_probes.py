@@ -141,7 +141,7 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
             texts = np.array(sample.strings)
             places = np.searchsorted(np.sort(texts), values)
             return np.asarray(np.sort(texts)[(places + 1) % len(texts)])
-        case "normal" | "uniform" | "image" | "audio" | "encoded_image":
+        case "normal" | "uniform" | "columns" | "image" | "audio" | "encoded_image":
             return draw_values(
                 spec, sample, values.shape, random, made_from.facts, Draw("perturbed")
             )

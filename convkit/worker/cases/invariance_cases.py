@@ -37,7 +37,7 @@ _POSITIONS = 12
 _PADDING = 4
 
 # Values that may be replaced at padding; positions and constants are part of an input's meaning.
-_FREE = ("token_ids", "integers", "normal", "uniform", "image", "audio", "file")
+_FREE = ("token_ids", "integers", "normal", "uniform", "columns", "image", "audio", "file")
 
 NO_MASK = "no input has sample: padding_mask"
 

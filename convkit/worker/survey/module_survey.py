@@ -32,7 +32,11 @@ from convkit.worker.survey.torch_module.meant_numbers import with_meant_numbers
 from convkit.worker.survey.torch_module.module_trials import ModuleTrials
 from convkit.worker.survey.torch_module.number_types import float64_note, low_weights
 from convkit.worker.survey.torch_module.unequal_lengths import untied
-from convkit.worker.survey.values.drafted_ranges import skipping_undefined_ends, within_domains
+from convkit.worker.survey.values.drafted_ranges import (
+    skipping_undefined_ends,
+    within_domains,
+    without_open_columns,
+)
 from convkit.worker.survey.values.index_ranges import FEW, within_tables, without_markers
 from convkit.worker.survey.values.mask_meaning import (
     is_nan_if_masked,
@@ -91,7 +95,7 @@ def survey_module(
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     is_nan = is_nan_if_masked(start, trials)  # while the longest run is a short one
-    found = sizing.run()
+    found = without_open_columns(sizing.run())
     given = example_arrays(found.contract, loaded, example) if example is not None else {}
     found = without_markers(skipping_nan(found) if is_nan else found, trials, given)
     if not loaded.of_transformers:

@@ -319,7 +319,7 @@ def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     if whole is None:
         unfit = kind in ("token_ids", "positions", "lengths", "offsets")
         return f"{kind} are integers, but the input is {dtype}" if unfit else None
-    if kind in ("normal", "uniform", "audio") or (kind == "image" and dtype == "bool"):
+    if kind in ("normal", "uniform", "columns", "audio") or (kind == "image" and dtype == "bool"):
         return (
             f"{kind} samples fractions, but the input is {dtype}; write {{integers: [0,"
             f" {min(whole[1], 9) + 1}]}}"

@@ -103,6 +103,24 @@ class Uniform(RecipeModel):
         return value
 
 
+class Columns(RecipeModel):
+    """Evenly distributed values, of each column (along the last axis) within a range of its own."""
+
+    columns: tuple[tuple[Number, Number], ...] = Field(
+        min_length=1,
+        description="[low, high] of each column",
+        examples=[[[0, 1], [-40, 60], [0, 3000000]]],
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def _ranges(cls, value: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        for low, high in value:
+            if not low <= high:
+                raise ValueError(f"found [{low:g}, {high:g}]; write [low, high] with low <= high")
+        return value
+
+
 class _Signal(RecipeModel):
     @field_validator("image", "audio", check_fields=False)
     @classmethod
@@ -202,6 +220,7 @@ _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
     Integers,
     Normal,
     Uniform,
+    Columns,
     Image,
     Audio,
     OneOf,
@@ -229,6 +248,7 @@ Sample = Annotated[
     | Annotated[Integers, Tag("Integers")]
     | Annotated[Normal, Tag("Normal")]
     | Annotated[Uniform, Tag("Uniform")]
+    | Annotated[Columns, Tag("Columns")]
     | Annotated[Image, Tag("Image")]
     | Annotated[Audio, Tag("Audio")]
     | Annotated[OneOf, Tag("OneOf")]
@@ -308,7 +328,10 @@ class Input(Tensor):
                 )
             return self
         kind, numbers = _kind_and_numbers(self.sample)
-        if message := sample_fault(self.dtype, kind, numbers):
+        message = sample_fault(self.dtype, kind, numbers)
+        if message is None and isinstance(self.sample, Columns):
+            message = _columns_fault(self.sample, self.shape)
+        if message:
             raise FaultsError([RecipeFault(("sample",), message)])
         return self
 
@@ -319,6 +342,16 @@ class Input(Tensor):
             if faults:
                 raise FaultsError(faults)
         return self
+
+
+def _columns_fault(sample: Columns, shape: tuple[int | str, ...]) -> str | None:
+    """Return why a sample's columns are not those of a shape; None if they are."""
+    found, last = len(sample.columns), shape[-1] if shape else None
+    if found == last:
+        return None
+    if not isinstance(last, int):
+        return "columns are along the last axis, which needs a fixed size"
+    return f"found ranges of {found} columns, and the last axis has {last}; write one of each"
 
 
 class Output(Tensor):

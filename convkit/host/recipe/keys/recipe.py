@@ -28,6 +28,7 @@ from convkit.host.recipe.keys.field_types import (
 )
 from convkit.host.recipe.keys.inputs_and_outputs import (
     Audio,
+    Columns,
     Constant,
     File,
     Image,
@@ -81,6 +82,7 @@ __all__ = [
     "SOURCE_KINDS",
     "Audio",
     "Axis",
+    "Columns",
     "ComputedType",
     "ConfigModel",
     "Constant",

@@ -160,7 +160,7 @@ def draw_values(
             if sample.held:
                 values = hold(values, spec, (low, high), sample.held, draw.held)
             return values.astype(dtype)
-        case "normal" | "uniform" | "image" | "audio":
+        case "normal" | "uniform" | "columns" | "image" | "audio":
             return _in_dtype(_fractions(sample, shape, random, extreme=draw.extreme), dtype, spec)
         case "encoded_image":
             return draw_encoded(shape, random)
@@ -186,9 +186,11 @@ def draw_values(
 def _fractions(
     sample: Sample, shape: tuple[int, ...], random: np.random.Generator, *, extreme: bool
 ) -> np.ndarray:
-    """Return values of a normal, uniform, image or audio sample; the ends of its range if
+    """Return values of a normal, uniform, columns, image or audio sample; the ends of its range if
     `extreme`.
     """
+    if sample.kind == "columns":
+        return _columns(sample, shape, random, extreme=extreme)
     low, high = sample.numbers
     if extreme:
         return _ends(*(ends_of(sample) or (low, high)), shape, random)
@@ -198,6 +200,18 @@ def _fractions(
         return random.uniform(low, high, size=shape)
     signal = draw_image if sample.kind == "image" else draw_audio
     return low + signal(shape, random) * (high - low)
+
+
+def _columns(
+    sample: Sample, shape: tuple[int, ...], random: np.random.Generator, *, extreme: bool
+) -> np.ndarray:
+    """Return values of which each column is within its own range; the ends of it if `extreme`. More
+    columns, which a survey tries, begin again.
+    """
+    ends = np.asarray(sample.numbers).reshape(-1, 2)
+    low, high = np.resize(ends, (shape[-1], 2)).T
+    parts = _ends(0.0, 1.0, shape, random) if extreme else random.uniform(0.0, 1.0, size=shape)
+    return np.asarray(np.where(parts < 1, low + parts * (high - low), high))
 
 
 def ends_of(sample: Sample) -> tuple[float, float] | None:

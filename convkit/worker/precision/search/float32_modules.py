@@ -11,6 +11,7 @@ module in low precision, each module's types of operations are searched in the s
 
 import dataclasses
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -174,10 +175,17 @@ class _Search:
         self.searched = searched
         sound = sound_cases(cases)
         self.cases = {name: case for name, case in sound.items() if not is_of_sweep(name)}
-        # Seldom of use: a few are measured once a plan meets the limits in the others.
+        # Seldom of use: they are measured once a plan meets the limits in the others; a few if they
+        # take longer than all of these.
         swept = {name: case for name, case in sound.items() if is_of_sweep(name)}
-        quickest = sorted(swept, key=lambda name: elements(swept[name]))[:_MOST_SWEPT]
-        self.swept = {name: swept[name] for name in quickest}
+        most = sum(map(elements, self.cases.values()))
+        quickest = sorted(swept, key=lambda name: elements(swept[name]))
+        sizes = itertools.accumulate(elements(swept[name]) for name in quickest)
+        self.swept = {
+            name: swept[name]
+            for place, (name, size) in enumerate(zip(quickest, sizes, strict=True))
+            if place < _MOST_SWEPT or size <= most
+        }
         self.limits = limits
         self.began = time.monotonic()
         self.rounds: list[PlanRound] = []

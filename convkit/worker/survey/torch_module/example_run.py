@@ -38,6 +38,8 @@ from convkit.worker.survey.torch_module.picture_sides import with_open_side
 from convkit.worker.survey.values.index_ranges import FEW
 
 _AXES_OF_COLUMNS = 2
+# So many rows tell the ranges of so many columns, if the largest values of two differ that much.
+_FEWEST_ROWS, _MOST_COLUMNS, _OTHER_UNITS = 3, 32, 10.0
 # Values of a mask: what counts, and what does not.
 _KINDS = 2
 # So many numbers of both signs tell their deviation, which is another if it is so many times 1.
@@ -108,9 +110,10 @@ def _drawings(
     """Yield how values are drawn, each with its number, and whether masks mean the opposite of what
     the example's look like: that is tried after all else.
     """
+    columns = {name: found for name, value in example.items() if (found := _columns_like(value))}
     for is_inverted in (False, True):
         drawn = itertools.chain(
-            _samples_like(example, loaded), _from_example(example, loaded, arrays, folder)
+            _samples_like(example, loaded, columns), _from_example(example, loaded, arrays, folder)
         )
         for number, each in enumerate(drawn):
             yield is_inverted, number, each
@@ -164,12 +167,14 @@ def example_arrays(
 
 
 def _samples_like(
-    example: Mapping[str, torch.Tensor], loaded: LoadedModel
+    example: Mapping[str, torch.Tensor], loaded: LoadedModel, of_columns: Mapping[str, Sample]
 ) -> Iterator[dict[str, Sample]]:
     """Yield how values are drawn: as for such a type, then one input, and all, within the example's
-    own range.
+    own range. Columns in units of their own have the example's ranges first.
     """
     usual, within = _ranges_like(example, loaded)
+    if of_columns:
+        yield {**usual, **of_columns}
     yield usual
     for name, sample in within.items():
         yield {**usual, name: sample}
@@ -214,6 +219,23 @@ def _from_example(
     chosen = [*([name] for name in free), whole, free, list(own)]
     for names in dict.fromkeys(map(tuple, chosen)):
         yield {**usual, **within, **{name: own[name] for name in names}}
+
+
+def _columns_like(value: torch.Tensor) -> Sample | None:
+    """Return a sample of an example's columns, each within its own range; None if one range will
+    do, or too few rows show what the columns' are. Features in units of their own differ widely.
+    """
+    width = value.shape[-1] if value.dim() >= _AXES_OF_COLUMNS else 0
+    rows = value.detach().double().reshape(-1, width) if width else value
+    is_table = 1 < width <= _MOST_COLUMNS and value.is_floating_point()
+    if not is_table or rows.shape[0] < _FEWEST_ROWS or not bool(rows.isfinite().all()):
+        return None
+    sizes = rows.abs().amax(0)
+    sizes = sizes[sizes > 0]
+    if not sizes.numel() or not float(sizes.max()) > _OTHER_UNITS * float(sizes.min()):
+        return None
+    ends = zip(rows.amin(0).tolist(), rows.amax(0).tolist(), strict=True)
+    return Sample("columns", tuple(_brief(end) for pair in ends for end in pair))
 
 
 def _fractions_like(value: torch.Tensor) -> Sample:

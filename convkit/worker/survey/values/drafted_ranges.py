@@ -53,6 +53,18 @@ def within_domains(found: SurveyResult, trials: Trials) -> SurveyResult:
     )
 
 
+def without_open_columns(found: SurveyResult) -> SurveyResult:
+    """Return a result in which columns have ranges of their own only where there are as many at all
+    sizes: what lies along an axis that may vary has one.
+    """
+    samples = dict(found.samples)
+    for spec in found.contract.inputs:
+        sample = samples.get(spec.name)
+        if sample is not None and sample.kind == "columns" and isinstance(spec.shape[-1], str):
+            samples[spec.name] = Sample("uniform", (min(sample.numbers), max(sample.numbers)))
+    return dataclasses.replace(found, samples=samples)
+
+
 def skipping_undefined_ends(found: SurveyResult, trials: Trials) -> SurveyResult:
     """Return a result that leaves out the case of values at the ends of their ranges if the model
     returns NaN or refuses to run there, and does neither in between: points of which there are more

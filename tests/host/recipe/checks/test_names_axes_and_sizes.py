@@ -50,6 +50,7 @@ def test_values_of_any_form_are_passed_over(recipe):
         ("int8", "encoded_image", (), "its dtype would be uint8"),
         ("bfloat16", "positions", (), "integers, but the input is bfloat16"),
         ("int64", "uniform", (0, 1), "samples fractions"),
+        ("int64", "columns", (0, 1), "samples fractions"),
         ("bool", "normal", (0, 1), "write {integers: [0, 2]}"),
         ("bool", "integers", (0, 3), "outside bool, which ranges from 0 to 1"),
         ("uint8", "integers", (-1, 3), "outside uint8, which ranges from 0 to 255"),

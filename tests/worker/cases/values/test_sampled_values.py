@@ -231,3 +231,18 @@ def test_a_mask_that_is_added_hides_by_minus_infinity():
 def test_a_causal_mask_shows_each_position_itself_and_those_before_it():
     mask = one("bool", Sample("causal_mask"), shape=("batch", "sequence", "sequence"))
     assert np.array_equal(mask, np.broadcast_to(np.tri(12, dtype=bool), (4, 12, 12)))
+
+
+def test_columns_lie_within_their_own_ranges_and_at_the_ends_of_these():
+    sample = Sample("columns", (0.0, 1.0, -40.0, 60.0, 5.0, 5.0))
+    drawn = one("float32", sample, shape=("batch", 3), sizes={"batch": 64, "sequence": 2})
+    ends = np.array([[0, 1], [-40, 60], [5, 5]])
+    assert (drawn >= ends[:, 0]).all()
+    assert (drawn <= ends[:, 1]).all()
+    assert np.ptp(drawn, axis=0).tolist()[2] == 0
+    assert np.ptp(drawn, axis=0)[1] > 50
+    extreme = Draw("extreme", extreme=True)
+    drawn = one(
+        "float32", sample, shape=("batch", 3), sizes={"batch": 64, "sequence": 2}, draw=extreme
+    )
+    assert {tuple(np.unique(column)) for column in drawn.T} == {(0, 1), (-40, 60), (5,)}

@@ -50,6 +50,42 @@ def test_numbers_are_drawn_as_the_examples(example, sample):
     assert found == sample
 
 
+UNITS = torch.tensor([0.01, 1.0, 3e6, 0.0]) * torch.rand(
+    6, 4, generator=torch.Generator().manual_seed(0)
+)
+
+
+class Headed(torch.nn.Module):
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(columns, 2)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+def test_columns_in_units_of_their_own_have_ranges_of_their_own():
+    (found,) = surveyed(Headed(4), UNITS).samples.values()
+    assert found.kind == "columns"
+    ends = torch.tensor(found.numbers).reshape(-1, 2)
+    assert torch.allclose(ends[:, 0], UNITS.amin(0), rtol=0.01)
+    assert torch.allclose(ends[:, 1], UNITS.amax(0), rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("module", "example"),
+    [
+        (Headed(4), NORMAL[:, :4].abs()),  # in the same units
+        (Headed(4), UNITS[:2]),  # too few rows
+        (Headed(4), torch.zeros(5, 4)),
+        (Sum(), UNITS),  # what lies along an axis that may vary
+    ],
+)
+def test_other_columns_share_a_range(module, example):
+    (found,) = surveyed(module, example).samples.values()
+    assert found.kind in ("uniform", "normal")
+
+
 def test_numbers_far_from_the_usual_keep_their_scale():
     (found,) = surveyed(Sum(), 3000 + 500 * NORMAL - 2800 * (NORMAL > 1)).samples.values()
     assert found.kind == "uniform"
