@@ -23,7 +23,7 @@ def forward_parameters(loaded: LoadedModel) -> dict[str, inspect.Parameter]:
     """
     parameters = inspect.signature(loaded.module.forward).parameters
     named = {name: parameter for name, parameter in parameters.items() if parameter.kind in _NAMED}
-    if not named and not _takes_any_name(loaded):
+    if not named and not takes_any_name(loaded):
         raise StageFailedError(
             f"model: forward of {type(loaded.module).__name__} has no named parameters "
             f"({inspect.signature(loaded.module.forward)}), so inputs cannot be bound by name. "
@@ -32,7 +32,8 @@ def forward_parameters(loaded: LoadedModel) -> dict[str, inspect.Parameter]:
     return named
 
 
-def _takes_any_name(loaded: LoadedModel) -> bool:
+def takes_any_name(loaded: LoadedModel) -> bool:
+    """Return whether forward takes arguments by any name (`**kwargs`)."""
     parameters = inspect.signature(loaded.module.forward).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
@@ -50,7 +51,7 @@ def signature_findings(
     """
     parameters = forward_parameters(loaded)
     for name in omit:
-        if name not in parameters and not _takes_any_name(loaded):
+        if name not in parameters and not takes_any_name(loaded):
             raise StageFailedError(
                 f"model.omit: forward has no parameter {name!r}{suggestion(name, parameters)}"
             )
@@ -58,7 +59,7 @@ def signature_findings(
     for spec in contract.inputs:
         declared.setdefault(parameter_of(spec, parameters), []).append(spec)
     findings = []
-    if not _takes_any_name(loaded):
+    if not takes_any_name(loaded):
         free = [name for name in parameters if name not in declared]
         unknown = [
             spec for key, specs in declared.items() if key not in parameters for spec in specs

@@ -16,20 +16,36 @@ from convkit.worker.survey.sizes.size_trials import Trials
 # The length's place: (layers, batch, length, width), and (layers, batch, heads, length, width). The
 # latter may be a state of any kind.
 _LENGTHS = {4: 2, 5: 3}
+# Of a state: (layers, batch, width).
+_FEWEST_AXES = 3
 
 
 def with_stacks(start: Start, example: Mapping[str, tuple[int, ...]], trials: Trials) -> Start:
     """Open the batch of what is stacked before it, and a cache's length, by an example's shapes.
+    Where as many are stacked as the batch has rows, that is tried if the model runs with no other
+    batch otherwise.
 
     Returns the start as it is if there is nothing of the kind, or if the model does not run with
     another batch then.
     """
+    found = _with_stacks(start, example, trials, as_many=False)
+    batch = start.sizes.get(BATCH)
+    if found is not start or batch is None or _runs(start, {BATCH: batch + 1}, trials):
+        return found
+    return _with_stacks(start, example, trials, as_many=True)
+
+
+def _with_stacks(
+    start: Start, example: Mapping[str, tuple[int, ...]], trials: Trials, *, as_many: bool
+) -> Start:
     batch = start.sizes.get(BATCH)
     sizes = dict(start.sizes)
     shapes: dict[str, tuple[Dimension, ...]] = {}
     kept: set[str] = set()
     for name, shape in example.items():
-        if batch is None or len(shape) < min(_LENGTHS) or shape[0] == batch or shape[1] != batch:
+        if batch is None or len(shape) < _FEWEST_AXES or shape[1] != batch:
+            continue
+        if shape[0] == batch and not as_many:
             continue
         opened: list[Dimension] = [shape[0], BATCH, *shape[2:]]
         place = _LENGTHS.get(len(shape))

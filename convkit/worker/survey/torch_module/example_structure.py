@@ -13,7 +13,7 @@ import torch
 
 from convkit.protocol.contract import TensorSpec
 from convkit.worker.job_context import StageFailedError
-from convkit.worker.original.forward_signature import forward_parameters
+from convkit.worker.original.forward_signature import forward_parameters, takes_any_name
 from convkit.worker.original.input_structure import CACHED, Arguments, is_cache
 from convkit.worker.original.loading.gathered_arguments import gathered
 from convkit.worker.original.loading.loaded_model import LoadedModel
@@ -48,7 +48,10 @@ def example_call(loaded: LoadedModel, example: object) -> ExampleCall:
     defaults = {name: each.default for name, each in parameters.items()}
     first: StageFailedError | None = None
     readable: list[tuple[Mapping[str, object], ExampleCall]] = []
-    for arguments in _readings(list(parameters), example, gathered(loaded.module)):
+    any_name = takes_any_name(loaded)
+    for arguments in _readings(
+        list(parameters), example, gathered(loaded.module), any_name=any_name
+    ):
         try:
             readable.append((arguments, _flat(arguments, defaults)))
         except StageFailedError as error:
@@ -67,16 +70,18 @@ def example_call(loaded: LoadedModel, example: object) -> ExampleCall:
 
 
 def _readings(
-    parameters: Sequence[str], example: object, rest: str | None
+    parameters: Sequence[str], example: object, rest: str | None, *, any_name: bool
 ) -> Iterator[Mapping[str, object]]:
     """Yield what forward's arguments may be, likeliest first; `rest` is the list of those that have
-    no name.
+    no name, and with `any_name` forward takes others by any.
     """
     whole = {parameters[0]: example} if parameters else {}
     if isinstance(example, Mapping) and example:
         if all(name in parameters for name in example):
             yield example
         yield whole
+        if any_name and not all(name in parameters for name in example):
+            yield example
     elif isinstance(example, list | tuple) and example and not hasattr(example, "_fields"):
         *before, last = example
         if isinstance(last, Mapping) and before:  # by name; an empty one ends torch.onnx's tuples
@@ -110,9 +115,9 @@ def _flat(arguments: Mapping[str, object], defaults: Mapping[str, object]) -> Ex
     tensors: dict[str, torch.Tensor] = {}
     paths: dict[str, str] = {}
     # In forward's order.
-    for parameter in (name for name in defaults if name in arguments):
-        value = arguments[parameter]
-        if value is None or _is_default(value, defaults[parameter]):
+    for parameter in dict.fromkeys([*defaults, *arguments]):
+        value = arguments.get(parameter)
+        if value is None or _is_default(value, defaults.get(parameter)):
             continue
         for path, tensor in _leaves(parameter, value):
             name = re.sub(r"[^A-Za-z0-9_]", "_", path)

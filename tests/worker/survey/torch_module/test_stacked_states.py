@@ -57,6 +57,18 @@ class Reading(torch.nn.Module):
         return x @ weights.reshape(6, 1)
 
 
+class Recurrent(torch.nn.Module):
+    """A state of two layers, and others taken by their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = torch.nn.GRU(3, 4, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, **state: torch.Tensor) -> dict[str, torch.Tensor]:
+        found, hidden = self.gru(x, state["hidden"])
+        return {"y": found + state["bias"][:, None], "hidden": hidden}
+
+
 def loaded(module: torch.nn.Module) -> LoadedModel:
     return LoadedModel(module.eval(), None)
 
@@ -96,3 +108,17 @@ def test_a_state_of_more_axes_has_the_batch_open() -> None:
 def test_what_only_has_the_batch_s_size_stays_as_it_is() -> None:
     example = (torch.randn(2, 6), torch.randn(3, 2, 4, 4))
     assert shapes_of(Reading(), *example)["parts"] == (3, 2, 4, 4)
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_state_of_as_many_layers_as_rows_has_its_batch_open(batch: int) -> None:
+    """Forward takes the state by any name; the example names it."""
+    example = {
+        "x": torch.randn(batch, 5, 3),
+        "hidden": torch.randn(2, batch, 4),
+        "bias": torch.randn(batch, 4),
+    }
+    found = survey_module(loaded(Recurrent()), 60, lambda _: None, example)
+    shapes = {spec.name: spec.shape for spec in found.contract.inputs}
+    assert shapes["hidden"] == (2, "batch", 4)
+    assert shapes["x"][0] == shapes["bias"][0] == "batch"
