@@ -85,8 +85,8 @@ class CaseRecord:
     `InvarianceMetrics`). A step's `base` is the call before it, whose outputs feed it; only inputs
     that nothing feeds are stored for it. `row_order` says which of the first rows each row is a
     copy of, if the original is proven to compute each row by itself; otherwise it is empty.
-    `passes_nan`: inputs hold NaN, and the original returns NaN because of it alone: with numbers in
-    its place, it returns none.
+    `passes_nan`: inputs hold NaN, or the original's code writes it, and it returns NaN because of
+    that alone: with numbers in its place, it returns none.
     """
 
     name: str

@@ -72,7 +72,7 @@ def fitted(
         agreement = _agreement(own)
         error = max((each.nrmse for each in of_type if each.output in fractions), default=0.0)
         usual = rounding.usual
-        if agreement >= _LEAST_AGREEMENT:
+        if agreement >= _LEAST_AGREEMENT and (own or not rounding.searched):
             room = usual / error if error > 0 else 0.0
             by_fractions = min(room * _share_of_differing(own), max(usual, _BY_FRACTIONS))
             differing = max(ROOM * (1 - agreement), by_fractions)

@@ -37,7 +37,8 @@ class JudgedCase:
     depend on the order of equal ones, `steps` which labels are steps of a score. `usual` is how
     large outputs are in most cases, `largest` how large their largest values are in any.
     `only_finite`: no limit applies but that the outputs are finite where the original's are.
-    `derived` are the outputs whose limits follow from a type.
+    `derived` are the outputs whose limits follow from a type. `passes_nan`: NaN at the same places
+    is right (see `CaseRecord`).
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -51,6 +52,7 @@ class JudgedCase:
     usual: Mapping[str, float] = dataclasses.field(default_factory=dict)
     largest: Mapping[str, float] = dataclasses.field(default_factory=dict)
     derived: Collection[str] = ()
+    passes_nan: bool = False
 
 
 def ladder_cases(
@@ -147,4 +149,6 @@ def _judged(
             scored[name] = dataclasses.replace(scored[name], rows=kept)
     padding = {spec.name: output_padding(feeds, contract, spec) for spec in contract.outputs}
     known = {name: positions for name, positions in padding.items() if positions is not None}
-    return JudgedCase(feeds, expected, known, contract, scored, are_open=are_open)
+    return JudgedCase(
+        feeds, expected, known, contract, scored, are_open=are_open, passes_nan=case.passes_nan
+    )

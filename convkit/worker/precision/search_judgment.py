@@ -49,12 +49,16 @@ class Round:
 
 
 def sound_cases(cases: Mapping[str, JudgedCase]) -> dict[str, JudgedCase]:
-    """Return the cases whose original is finite; verification reports the others."""
-    return {
-        name: case
-        for name, case in cases.items()
-        if all(np.isfinite(as_float64(each)).all() for each in case.expected.values())
-    }
+    """Return the cases whose original has no NaN but such that is right, and numbers in each output
+    of fractions; verification reports the others.
+    """
+    return {name: case for name, case in cases.items() if _is_sound(case)}
+
+
+def _is_sound(case: JudgedCase) -> bool:
+    values = [as_float64(each) for each in case.expected.values()]
+    defined = case.passes_nan or not any(np.isnan(each).any() for each in values)
+    return defined and all(np.isfinite(each).any() for each in values if each.size)
 
 
 def judge_round(
@@ -117,7 +121,14 @@ def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
     }
     settled = with_settled(typed, case.expected, case.scored)
     judged = with_open(settled, case.expected, case.are_open)
-    return compare_outputs(case.contract, case.expected, judged, case.padding.get, steps=case.steps)
+    return compare_outputs(
+        case.contract,
+        case.expected,
+        judged,
+        case.padding.get,
+        nan_agrees=case.passes_nan,
+        steps=case.steps,
+    )
 
 
 def outputs_of(run: Callable[[], Outputs]) -> Outputs:
@@ -167,12 +178,14 @@ def telling_limits(
 
 def _spread(values: np.ndarray) -> float:
     """Return the standard deviation in parts of the RMS; 0 for single values."""
+    values = values[np.isfinite(values)]
     size = rms(values)
     return float(values.std()) / size if size > 0 else 0.0
 
 
 def _spread_over(cases: Sequence[np.ndarray]) -> float:
     """Return the spread of all cases' values: each may have a single one."""
+    cases = [each[np.isfinite(each)] for each in cases]
     count = sum(each.size for each in cases)
     square = sum(float(np.square(each).sum()) for each in cases) / max(count, 1)
     mean = sum(float(each.sum()) for each in cases) / max(count, 1)

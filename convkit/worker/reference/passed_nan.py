@@ -1,5 +1,7 @@
-"""Tells NaN that a model passes on from its inputs from NaN that it makes of numbers."""
+"""Tells NaN that a model passes on from inputs, or writes, from NaN that it makes of numbers."""
 
+import contextlib
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -11,16 +13,25 @@ from convkit.worker.runtime_interface.sessions import RunFailedError
 
 
 def passes_nan(feeds: Feeds, outputs: Feeds, run: Callable[[Feeds], Feeds]) -> bool:
-    """Say whether inputs hold NaN and are why outputs do: with numbers in its place, those before
-    it in the tensor, the model returns none.
+    """Say whether outputs hold NaN because inputs do, or because the model's code writes it: with
+    numbers in its place (in inputs those before it in the tensor), the model returns none.
     """
-    if not any(map(count_nan, feeds.values())) or not any(map(count_nan, outputs.values())):
+    if not any(map(count_nan, outputs.values())):
         return False
     try:
-        numbers = run({name: _without_nan(values) for name, values in feeds.items()})
+        with _without_written():
+            numbers = run({name: _without_nan(values) for name, values in feeds.items()})
     except RunFailedError:
         return False
     return not any(map(count_nan, numbers.values()))
+
+
+def _without_written() -> contextlib.AbstractContextManager[object]:
+    if "torch" not in sys.modules:  # environments of ONNX files lack it
+        return contextlib.nullcontext()
+    from convkit.worker.original.written_nan import WithoutWrittenNan
+
+    return WithoutWrittenNan()
 
 
 def _without_nan(values: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from convkit.protocol.metrics.limits import problems
 from convkit.worker.metrics.tensor_metrics import compare
@@ -24,6 +25,22 @@ def test_nan_is_passed_on_if_numbers_in_its_place_give_none() -> None:
     assert passes_nan({"x": X}, run({"x": X}), run)
     assert not passes_nan({"x": X}, roots({"x": X}), roots), "1 - 2 has no root"
     assert not passes_nan({"x": NUMBERS}, roots({"x": NUMBERS}), roots)
+
+
+def written(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return roots, and NaN where the model says that there is none."""
+    x = torch.tensor(feeds["x"])
+    return {"y": x.clamp_min(0).sqrt().masked_fill(x < 2, float("nan")).numpy()}
+
+
+def test_nan_that_the_model_writes_is_no_fault_of_its_numbers() -> None:
+    assert passes_nan({"x": NUMBERS}, written({"x": NUMBERS}), written)
+    assert passes_nan({"x": X}, written({"x": X}), written), "and that of its inputs"
+
+    def both(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return written(feeds) | {"z": torch.tensor(feeds["x"] - 2).sqrt().numpy()}
+
+    assert not passes_nan({"x": NUMBERS}, both({"x": NUMBERS}), both)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ from convkit.worker.survey.torch_module.picture_sides import with_open_side
 from convkit.worker.survey.values.index_ranges import FEW
 
 _AXES_OF_COLUMNS = 2
+# Whole numbers from here on are times and amounts, not rows of a table; how far equal ones are
+# taken apart, in parts of them.
+_FAR, _APART = 1 << 20, 1000
 # So many rows tell the ranges of so many columns, if the largest values of two differ that much.
 _FEWEST_ROWS, _MOST_COLUMNS, _OTHER_UNITS = 3, 32, 10.0
 # Values of a mask: what counts, and what does not.
@@ -73,6 +76,9 @@ def example_run(
     }
     own = {name: tuple(value.shape) for name, value in ordered.items()}
     returned = trials.values(arrays)
+    if returned is not None and has_nan(returned):
+        trials.ignore_written_nan()
+        returned = trials.values(arrays)
     is_defined = returned is not None and not has_nan(returned)
     undefined: Start | None = None
     for is_inverted, number, drawn in _drawings(ordered, loaded, arrays, folder):
@@ -265,6 +271,15 @@ def _brief(number: float) -> float:
     return float(f"{number:.3g}")
 
 
+def _far_from_zero(low: int, high: int) -> Sample:
+    """Return a sample of whole numbers like an example's, such as times: between them, and a little
+    apart if all are equal.
+    """
+    if low == high:
+        low, high = low - low // _APART, high + high // _APART
+    return Sample("integers", (float(low), float(high + 1)))
+
+
 def _notes_of_files(samples: Mapping[str, Sample], reason: str) -> tuple[str, ...]:
     names = [name for name, sample in samples.items() if sample.kind == "file"]
     return (only_with_example(names, reason),) if names else ()
@@ -361,6 +376,8 @@ def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
         return _within(value) or Sample("integers", (0.0, 2.0))
     if loaded.facts.vocabulary is not None and name.endswith("input_ids"):
         return Sample("token_ids")
+    if value.numel() and int(value.min()) >= _FAR:
+        return _far_from_zero(int(value.min()), int(value.max()))
     rows = [
         each.num_embeddings
         for each in loaded.module.modules()

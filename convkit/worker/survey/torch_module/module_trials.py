@@ -18,6 +18,7 @@ from convkit.worker.original.input_structure import Arguments
 from convkit.worker.original.loading.loaded_model import LoadedModel
 from convkit.worker.original.torch_dtypes import contract_dtype, to_array, to_tensor, torch_dtype
 from convkit.worker.original.unsteady_mode import Unsteady, reads_numbers_alone
+from convkit.worker.original.written_nan import WithoutWrittenNan
 from convkit.worker.survey.sizes.perturbed_weights import moved
 from convkit.worker.survey.sizes.size_trials import SizeTrial, Trials
 from convkit.worker.survey.sizes.work_clock import WorkClock
@@ -51,6 +52,8 @@ class ModuleTrials(Trials):
         self._arguments: Arguments | None = None
         self._shapes_only: ShapesOnly | None = None
         self._long_runs = 0
+        # NaN that the model writes means that there is no number, and is none in trials.
+        self._writes_nan = False
         # Without sizes; empty until a run works.
         self.outputs: tuple[TensorSpec, ...] = ()
 
@@ -60,6 +63,10 @@ class ModuleTrials(Trials):
         Raises StageFailedError for inputs that no structure can be made of.
         """
         self._arguments = Arguments(self._module, inputs)
+
+    def ignore_written_nan(self) -> None:
+        """From now on, put numbers in place of NaN that the model's own code writes."""
+        self._writes_nan = True
 
     def arguments(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Return forward's arguments of the inputs' tensors."""
@@ -139,7 +146,8 @@ class ModuleTrials(Trials):
         return named_outputs(returned, nested=self._nested)
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> object:
-        with torch.no_grad():
+        writes = WithoutWrittenNan() if self._writes_nan else contextlib.nullcontext()
+        with torch.no_grad(), writes:
             return recording(
                 self._module, lambda: self._module(**self.arguments(tensors_of(feeds)))
             )

@@ -86,6 +86,43 @@ def test_other_columns_share_a_range(module, example):
     assert found.kind in ("uniform", "normal")
 
 
+class Quotes(torch.nn.Module):
+    """Says NaN where there is no quote; without `guarded`, computes it."""
+
+    def __init__(self, guarded: bool) -> None:
+        super().__init__()
+        self.guarded = guarded
+
+    def forward(self, bid):
+        if self.guarded:
+            return bid.clamp_min(0.1).log().masked_fill(bid <= 0, float("nan"))
+        return bid.log()
+
+
+def test_nan_that_the_example_s_call_writes_is_as_good_as_a_number():
+    example = torch.tensor([[100.0, -1.0, 3.0], [5.0, 7.0, float("nan")]])
+    (found,) = surveyed(Quotes(True), example).samples.values()
+    assert found.kind in ("normal", "uniform")
+    drawn = surveyed(Quotes(False), example[:, :1]).samples["bid"]
+    assert drawn.numbers[0] > 0, "what is computed keeps off NaN"
+
+
+@pytest.mark.parametrize(
+    ("times", "ends"),
+    [
+        ([1767627000, 1800000000], (1767627000, 1800000001)),
+        ([2000000000] * 2, (1998000000, 2002000001)),
+    ],
+)
+def test_times_are_drawn_near_the_example_s(times, ends):
+    class Day(torch.nn.Module):
+        def forward(self, now):
+            return (now % 86400).float() / 86400
+
+    (found,) = surveyed(Day(), torch.tensor(times)).samples.values()
+    assert found == Sample("integers", tuple(map(float, ends)))
+
+
 def test_numbers_far_from_the_usual_keep_their_scale():
     (found,) = surveyed(Sum(), 3000 + 500 * NORMAL - 2800 * (NORMAL > 1)).samples.values()
     assert found.kind == "uniform"
