@@ -146,20 +146,28 @@ def _marked(start: Start, number: int, kind: MaskKind, mark: _Mark) -> Start:
 
 def with_lengths(start: Start, trials: Trials) -> Start:
     """Return a start in which whole numbers by row are lengths if values beyond them have no effect
-    on the rest.
+    on the rest. Rows are those of the batch, or whatever the numbers have one of each for: the
+    candidates of a row.
     """
     for spec in start.inputs:
         sample = start.samples[spec.name]
         if spec.dtype not in ("int32", "int64") or sample.kind != "integers":
             continue
-        if spec.shape not in (("batch",), ("batch", 1)):
-            continue
-        for axis in start.sizes:
-            if axis != "batch" and _limits(spec, axis, start, trials):
+        of_rows = spec.shape in (("batch",), ("batch", 1))
+        ends = {each.shape[len(spec.shape)] for each in start.inputs if _begins(each, spec)}
+        axes = [axis for axis in start.sizes if axis not in spec.shape]
+        for axis in axes if of_rows else [axis for axis in axes if axis in ends]:
+            if _limits(spec, axis, start, trials):
                 samples = {**start.samples, spec.name: Sample("lengths", along=axis)}
                 start = dataclasses.replace(start, samples=samples)
                 break
     return start
+
+
+def _begins(whole: TensorSpec, spec: TensorSpec) -> bool:
+    """Say whether a tensor has elements along another axis for each of a spec's."""
+    axes = len(spec.shape)
+    return axes > 0 and len(whole.shape) > axes and whole.shape[:axes] == spec.shape
 
 
 def _limits(spec: TensorSpec, axis: str, start: Start, trials: Trials) -> bool:

@@ -10,6 +10,8 @@ from test_module_survey import example_of, own, shapes
 
 from convkit.host.draft.recipe_draft import draft_recipe
 from convkit.protocol.messages import Held, Sample, SurveyResult
+from convkit.worker.original.loading.loaded_model import LoadedModel
+from convkit.worker.survey.module_survey import survey_module
 from convkit.worker.survey.torch_module.argument_roles import argument_uses
 
 ATTENTION = """
@@ -113,6 +115,37 @@ def test_lengths_are_known_by_what_lies_beyond_them(tmp_path: Path) -> None:
     masked = "scores.masked_fill((torch.arange(x.shape[1]) >= n[:, None])[:, None], -1e9)"
     result = own(tmp_path, ATTENTION.format(name="n", masked=masked))
     assert result.samples["n"].along == "sequence"
+
+
+class Candidates(torch.nn.Module):
+    """Several candidates a row, each with a length of its own."""
+
+    def __init__(self, *, reads_all: bool) -> None:
+        super().__init__()
+        self.table, self.reads_all = torch.nn.Embedding(30, 4), reads_all
+
+    def forward(self, ids: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        real = torch.arange(ids.shape[2]) < count[:, :, None]
+        rows = self.table(ids) * real[..., None]
+        summed = rows.sum(2) + (self.table(ids).mean(2) if self.reads_all else 0)
+        return summed / count[:, :, None].clamp_min(1) + rows[..., 0].gather(
+            2, count[..., None] - 1
+        )
+
+
+@pytest.mark.parametrize("reads_all", [False, True])
+def test_lengths_may_be_those_of_a_row_s_candidates(*, reads_all: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    example = (
+        torch.randint(0, 30, (3, 4, 7), generator=generator),
+        torch.randint(1, 8, (3, 4), generator=generator),
+    )
+    loaded = LoadedModel(Candidates(reads_all=reads_all).eval(), "a test's")
+    found = survey_module(loaded, 60, lambda _: None, example)
+    sample = found.samples["count"]
+    longest = found.contract.inputs[0].shape[2]
+    assert isinstance(longest, str)
+    assert (sample == Sample("lengths", along=longest)) != reads_all
 
 
 @pytest.mark.thorough
