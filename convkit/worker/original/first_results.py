@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from convkit.worker.original.operation_places import written_tensors
 
 # Bytes of results that are kept.
-_MOST_KEPT = 1 << 30
+_MOST_KEPT = 1 << 28
 
 
 class FirstResults:

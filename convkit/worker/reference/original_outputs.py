@@ -130,8 +130,8 @@ def _skipped(case: Case, hidden: HiddenRows | None) -> Remedy:
     if hidden is None:
         return Remedy(f"Fix the model, or {leave_out}", {"verify.skip": [skipped]})
     return Remedy(
-        f"Leave a position of each row of {hidden.mask!r} visible, or return other values for such"
-        f" rows in the model (torch.where); or, if callers never send them, {leave_out}",
+        f"Fix the model: return other values for rows of {hidden.mask!r} without a visible position"
+        f" (torch.where). Or, if callers never send such rows, {leave_out}",
         {"verify.skip": [skipped]},
     )
 

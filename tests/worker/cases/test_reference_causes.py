@@ -58,7 +58,7 @@ def test_rows_without_a_visible_position_are_the_cause_if_one_leaves_no_nan(tmp_
     (finding,) = [each for each in findings if each.place.case == "masked-row"]
     assert finding.evidence["hidden"] == hidden
     assert ("'mask' hides every position of row 0" in finding.message) == (hidden is not None)
-    assert ("Leave a position of each row of 'mask' visible" in finding.remedy.text) == (
+    assert ("rows of 'mask' without a visible position" in finding.remedy.text) == (
         hidden is not None
     )
     assert finding.evidence["outputs"] == (["y", "z"] if hidden else ["y"])
