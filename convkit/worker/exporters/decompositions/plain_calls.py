@@ -27,6 +27,7 @@ def plain_calls() -> dict[Any, tuple[Callable[..., object], _Question]]:
         aten.native_batch_norm.default: (_with_its_statistics, _is_in_training),
         trained: (_with_new_statistics, _is_in_training),
         aten.repeat_interleave.self_Tensor: (_repeated, _has_known_size),
+        aten.repeat_interleave.self_int: (_repeated_alike, _has_open_count),
         aten.addbmm.default: (_sum_of_products, _always),
         aten.pad_sequence.default: (_padded, _always),
         aten.gather.default: (from_leading_rows, has_fewer_rows),
@@ -228,6 +229,22 @@ def _repeated(
         return NotImplemented
     places = repeated_indices(repeats, output_size=output_size)
     return x.flatten()[places] if dim is None else x.index_select(dim, places)
+
+
+def _has_open_count(_: torch.Tensor, repeats: int, *__: object, **___: object) -> bool:
+    return not isinstance(repeats, int)
+
+
+def _repeated_alike(
+    x: torch.Tensor, repeats: int, dim: int | None = None, *, output_size: int | None = None
+) -> torch.Tensor:
+    """`x.repeat_interleave` by an open size, which torch's exporter repeats along the first axis,
+    whatever `dim` is, so that one row, or as many as there are repeats, alone are right.
+    """
+    del output_size
+    values, axis = (x.flatten(), 0) if dim is None else (x, dim % max(x.ndim, 1))
+    sizes = [*values.shape[: axis + 1], repeats, *values.shape[axis + 1 :]]
+    return values.unsqueeze(axis + 1).expand(sizes).flatten(axis, axis + 1)
 
 
 def _sum_of_products(

@@ -107,3 +107,36 @@ def test_whichever_sequence_is_the_longest(tmp_path: Path) -> None:
         x, y = (torch.randn(size, 3) for size in sizes)
         (found,) = session.run(None, {"x": x.numpy(), "y": y.numpy()})
         np.testing.assert_allclose(found, module(x, y).numpy(), rtol=1e-5, atol=1e-6)
+
+
+class Repeated(torch.nn.Module):
+    """Each row as often as another input has columns."""
+
+    def __init__(self, dim: int | None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        repeated = x.repeat_interleave(y.shape[1], self.dim)
+        return repeated.flatten()[:: y.shape[1]].cumsum(0)[-1] + repeated
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1, None])
+def test_rows_are_repeated_as_often_as_an_open_axis_is_long(
+    dim: int | None, tmp_path: Path
+) -> None:
+    """torch's exporter repeats along the first axis; by chance, as many rows as repeats are right."""
+    module = Repeated(dim).eval()
+    shapes = {0: ("n * m", 3), 1: ("n", "3 * m"), -1: ("n", "3 * m"), None: ("3 * n * m",)}
+    contract = Contract(
+        (TensorSpec("x", "float32", ("n", 3)), TensorSpec("y", "float32", ("n", "m"))),
+        (TensorSpec("z", "float32", shapes[dim]),),
+        (Axis("n", 1, 4, 9), Axis("m", 1, 6, 9)),
+    )
+    behind = ContractModule(LoadedModel(module, "a test's"), contract)
+    graph = export_graph(behind, (torch.randn(4, 3), torch.randn(4, 6)), tmp_path)
+    session = onnxruntime.InferenceSession(graph)
+    for rows, columns in ((4, 6), (3, 3), (5, 2), (1, 7), (2, 1)):
+        x, y = torch.randn(rows, 3), torch.randn(rows, columns)
+        (found,) = session.run(None, {"x": x.numpy(), "y": y.numpy()})
+        np.testing.assert_allclose(found, module(x, y).numpy(), rtol=1e-4, atol=1e-4)
