@@ -125,7 +125,7 @@ class Repeated(torch.nn.Module):
 def test_rows_are_repeated_as_often_as_an_open_axis_is_long(
     dim: int | None, tmp_path: Path
 ) -> None:
-    """torch's exporter repeats along the first axis: as many rows as repeats are right by chance."""
+    """torch's exporter repeats along the first axis: as many rows as repeats are right there."""
     module = Repeated(dim).eval()
     shapes = {0: ("n * m", 3), 1: ("n", "3 * m"), -1: ("n", "3 * m"), None: ("3 * n * m",)}
     contract = Contract(
