@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from convkit.protocol.messages import RoundedOutput, TensorMetrics
+from convkit.protocol.metrics.few_labels import shares_of_few
 from convkit.protocol.metrics.limits import OF_SPREAD
 from convkit.protocol.metrics.unusually_small import FEW_VALUES
 
@@ -98,11 +99,8 @@ def _agreement(rounded: Sequence[TensorMetrics]) -> float:
     count as one.
     """
     shares = [each.agreement for each in rounded if each.elements >= FEW_VALUES]
-    few = [each for each in rounded if 0 < each.elements < FEW_VALUES]
-    if few:
-        labels = sum(each.elements for each in few)
-        shares.append(sum(each.agreement * each.elements for each in few) / labels)
-    return min(shares, default=1.0)
+    few = [1 - differing / labels for differing, labels in shares_of_few(rounded).values()]
+    return min([*shares, *few], default=1.0)
 
 
 def _share_of_differing(rounded: Sequence[TensorMetrics]) -> float:

@@ -18,7 +18,7 @@ from convkit.worker.cases.small_cases import (
 )
 from convkit.worker.cases.sweep_cases import sweep
 from convkit.worker.cases.tokenized_texts import Tokenizer, text_cases
-from convkit.worker.cases.values.sampled_values import Draw, sample_for
+from convkit.worker.cases.values.sampled_values import RANGED, Draw, sample_for
 
 # The order in which cases run and are reported.
 LADDER: tuple[str, ...] = get_args(CaseName)
@@ -158,9 +158,8 @@ def _with_rows(made_from: CaseInputs, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _extreme(made_from: CaseInputs, typical: dict[str, int]) -> list[Case] | str:
-    drawn = ("token_ids", "integers", "normal", "uniform", "columns", "image", "audio")
     if not any(
-        sample_for(spec, made_from.samples).kind in drawn for spec in made_from.contract.inputs
+        sample_for(spec, made_from.samples).kind in RANGED for spec in made_from.contract.inputs
     ):
         return "no input's values have a range"
     return [made_from.case("the ends of every legal range", typical, Draw("extreme", extreme=True))]

@@ -13,7 +13,7 @@ from convkit.protocol.messages import InvarianceCheck, Layout, OmittedCase, Samp
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.worker.cases.input_probes import other_values
 from convkit.worker.cases.values.padding_masks import mask_values, real_positions
-from convkit.worker.cases.values.sampled_values import Draw, Padding, sample_for
+from convkit.worker.cases.values.sampled_values import RANGED, Draw, Padding, sample_for
 
 BASE = "invariance"
 AGAIN = "invariance:again"
@@ -37,7 +37,7 @@ _POSITIONS = 12
 _PADDING = 4
 
 # Values that may be replaced at padding; positions and constants are part of an input's meaning.
-_FREE = ("token_ids", "integers", "normal", "uniform", "columns", "image", "audio", "file")
+_FREE = (*RANGED, "file")
 
 NO_MASK = "no input has sample: padding_mask"
 

@@ -21,6 +21,8 @@ from convkit.worker.cases.values.pictures_and_sounds import draw_audio, draw_ima
 from convkit.worker.cases.values.sampling_facts import ModelFacts
 from convkit.worker.job_context import StageFailedError
 
+# Kinds of samples whose values have a range.
+RANGED = ("token_ids", "integers", "normal", "uniform", "columns", "image", "audio")
 # Distance of a normal input's extreme values from the mean, in standard deviations: beyond anything
 # a float32 normal generator produces in practice (1e-15), but still like large activations.
 _EXTREME_SIGMA = 8.0

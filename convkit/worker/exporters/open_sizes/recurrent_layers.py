@@ -22,7 +22,7 @@ Results = tuple[torch.Tensor, ...]
 
 @torch.library.custom_op("convkit::of_steps", mutates_args=())  # type: ignore[untyped-decorator]  # torch's
 def _of_steps(x: torch.Tensor, width: int) -> torch.Tensor:
-    """Stands for results of which a trace needs the shape alone: whatever had it in a graph would
+    """In place of results of which a trace needs the shape alone: whatever had it in a graph would
     find no translation.
     """
     raise NotImplementedError

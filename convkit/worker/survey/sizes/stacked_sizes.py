@@ -28,25 +28,26 @@ def with_stacks(start: Start, example: Mapping[str, tuple[int, ...]], trials: Tr
     Returns the start as it is if there is nothing of the kind, or if the model does not run with
     another batch then.
     """
-    found = _with_stacks(start, example, trials, as_many=False)
     batch = start.sizes.get(BATCH)
-    if found is not start or batch is None or _runs(start, {BATCH: batch + 1}, trials):
+    stacked = {
+        name: shape
+        for name, shape in example.items()
+        if len(shape) >= _FEWEST_AXES and shape[1] == batch
+    }
+    fewer = {name: shape for name, shape in stacked.items() if shape[0] != batch}
+    found = _with_stacks(start, fewer, trials)
+    is_tried = found is not start or len(fewer) == len(stacked)
+    if batch is None or is_tried or _runs(start, {BATCH: batch + 1}, trials):
         return found
-    return _with_stacks(start, example, trials, as_many=True)
+    return _with_stacks(start, stacked, trials)
 
 
-def _with_stacks(
-    start: Start, example: Mapping[str, tuple[int, ...]], trials: Trials, *, as_many: bool
-) -> Start:
-    batch = start.sizes.get(BATCH)
+def _with_stacks(start: Start, stacked: Mapping[str, tuple[int, ...]], trials: Trials) -> Start:
+    """Return a start in which the batch of these inputs, their second axis, is open."""
     sizes = dict(start.sizes)
     shapes: dict[str, tuple[Dimension, ...]] = {}
     kept: set[str] = set()
-    for name, shape in example.items():
-        if batch is None or len(shape) < _FEWEST_AXES or shape[1] != batch:
-            continue
-        if shape[0] == batch and not as_many:
-            continue
+    for name, shape in stacked.items():
         opened: list[Dimension] = [shape[0], BATCH, *shape[2:]]
         place = _LENGTHS.get(len(shape))
         if place == min(_LENGTHS.values()) or (place and _is_part(shape[place], start)):
@@ -59,10 +60,10 @@ def _with_stacks(
     inputs = tuple(
         dataclasses.replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in start.inputs
     )
-    stacked = dataclasses.replace(start, inputs=inputs, sizes=sizes)
-    if batch is None or not shapes or not _runs(stacked, {BATCH: batch + 1}, trials):
+    opened_start = dataclasses.replace(start, inputs=inputs, sizes=sizes)
+    if not shapes or not _runs(opened_start, {BATCH: sizes[BATCH] + 1}, trials):
         return start
-    return with_sums(stacked, trials, kept)
+    return with_sums(opened_start, trials, kept)
 
 
 def _is_part(length: int, start: Start) -> bool:

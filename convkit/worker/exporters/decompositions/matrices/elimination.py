@@ -112,6 +112,9 @@ def solution_by_factor(
 ) -> torch.Tensor:
     """`torch.cholesky_solve`."""
     lower = factor.mH if upper else factor
+    if lower.shape[-1] > LARGEST:
+        inverted = triangular_inverses.inverse(lower, upper=False, unitriangular=False)
+        return inverted.mH @ (inverted @ given)
     half = triangular_solution(lower, given, upper=False)
     return triangular_solution(lower.mH, half, upper=True)
 
